@@ -1,0 +1,39 @@
+# make test    everything that is needed, then all tests against real servers
+# make check   gofmt, vet, staticcheck, tidy
+# make bench   figures against peers, in pairs
+# make vuln    known vulnerabilities; its database is on the internet
+
+STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
+GOVULNCHECK = golang.org/x/vuln/cmd/govulncheck@latest
+SERVERS     = redis-server redis-benchmark
+
+.PHONY: all build check test bench vuln servers
+
+all: check test
+
+build:
+	go build -trimpath -ldflags='-s -w' -o bin/nsop .
+
+check:
+	@files=$$(gofmt -l .); if [ -n "$$files" ]; then echo "gofmt would change: $$files"; exit 1; fi
+	go vet ./...
+	go mod tidy -diff
+	go run $(STATICCHECK) ./...
+
+test: servers
+	go test -race -timeout 15m ./...
+
+bench: servers
+	go test -run '^$$' -bench Peers -benchtime 1x -timeout 30m ./bench/store/
+
+vuln:
+	go run $(GOVULNCHECK) ./...
+
+# A missing server is installed where Debian's packages can be, and named where they can't.
+servers:
+	@missing=; for s in $(SERVERS); do command -v $$s >/dev/null || missing=1; done; \
+	if [ -n "$$missing" ]; then \
+		if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
+			apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends redis-server redis-tools >/dev/null; \
+		else echo "install first: redis-server and redis-benchmark (Debian: redis-server redis-tools)"; exit 1; fi; \
+	fi

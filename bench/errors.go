@@ -1,0 +1,130 @@
+package bench
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+)
+
+// Kinds are the kinds of error that an operation can end with.
+var Kinds = []string{"timeout", "refused", "reset", "dns", "tls", "auth", "noperm", "loading", "readonly", "oom", "moved",
+	"maxclients", "pool_timeout", "protocol", "mismatch", "unsupported", "canceled", "other"}
+
+// A KindError is an error whose kind has been told already.
+type KindError struct{ Kind, Text string }
+
+func (e *KindError) Error() string { return e.Text }
+
+// replies tells the kind of a server's error by how its text begins, or of a library's error that has no type.
+var replies = []struct{ prefix, kind string }{
+	{"LOADING", "loading"},
+	{"READONLY", "readonly"},
+	{"OOM", "oom"},
+	{"NOAUTH", "auth"},
+	{"WRONGPASS", "auth"},
+	{"ERR invalid password", "auth"},
+	{"ERR AUTH", "auth"},
+	{"ERR Client sent AUTH", "auth"},
+	{"NOPERM", "noperm"},
+	{"MOVED", "moved"},
+	{"ASK ", "moved"},
+	{"ERR max number of clients", "maxclients"},
+	{"ERR unknown command", "unsupported"},
+	{"ERR unknown subcommand", "unsupported"},
+	{"redis: connection pool timeout", "pool_timeout"},
+	{"redigo: connection pool exhausted", "pool_timeout"},
+	{"redigo: unexpected", "protocol"},
+	{"redis: can't parse", "protocol"},
+	{"redis: invalid reply", "protocol"},
+	{"protocol", "protocol"},
+	{"tls:", "tls"},
+	{"x509:", "tls"},
+	{"remote error: tls", "tls"},
+	{"redigo: bad response", "protocol"},
+	{"redigo: long response", "protocol"},
+}
+
+// Kind names the kind of err, one of Kinds. It looks at every error that err wraps.
+func Kind(err error) string {
+	var (
+		told     *KindError
+		dns      *net.DNSError
+		timeout  net.Error
+		alert    tls.AlertError
+		record   tls.RecordHeaderError
+		verify   *tls.CertificateVerificationError
+		unknown  x509.UnknownAuthorityError
+		hostname x509.HostnameError
+		invalid  x509.CertificateInvalidError
+	)
+	switch {
+	case err == nil:
+		return ""
+	case errors.As(err, &told):
+		return told.Kind
+	case errors.Is(err, ErrMismatch):
+		return "mismatch"
+	case errors.Is(err, context.Canceled):
+		return "canceled"
+	case errors.As(err, &dns):
+		return "dns"
+	case errors.As(err, &alert), errors.As(err, &record), errors.As(err, &verify), errors.As(err, &unknown),
+		errors.As(err, &hostname), errors.As(err, &invalid):
+		return "tls"
+	}
+	if kind := replyKind(err); kind != "" {
+		return kind
+	}
+	switch {
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, syscall.ETIMEDOUT),
+		errors.As(err, &timeout) && timeout.Timeout():
+		return "timeout"
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "refused"
+	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE), errors.Is(err, io.EOF),
+		errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed), errors.Is(err, syscall.ECONNABORTED):
+		return "reset"
+	case errors.Is(err, errors.ErrUnsupported):
+		return "unsupported"
+	}
+	return "other"
+}
+
+func replyKind(err error) string {
+	if err == nil {
+		return ""
+	}
+	text := err.Error()
+	for _, r := range replies {
+		if strings.HasPrefix(text, r.prefix) {
+			return r.kind
+		}
+	}
+	switch e := err.(type) {
+	case interface{ Unwrap() error }:
+		return replyKind(e.Unwrap())
+	case interface{ Unwrap() []error }:
+		for _, e := range e.Unwrap() {
+			if kind := replyKind(e); kind != "" {
+				return kind
+			}
+		}
+	}
+	return ""
+}
+
+// lost tells whether an error of this kind means that the connection, not the command, failed: the kinds of which
+// 100 in a row end a row, and after which a worker waits before it tries again.
+func lost(kind string) bool {
+	switch kind {
+	case "timeout", "refused", "reset", "dns", "tls", "auth", "maxclients", "pool_timeout", "protocol", "other":
+		return true
+	}
+	return false
+}

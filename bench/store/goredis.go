@@ -1,0 +1,128 @@
+package store
+
+import (
+	"context"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"nsop/bench"
+)
+
+// A goRedis store takes a connection of go-redis's pool for each operation.
+type goRedis struct {
+	dialer *dialer
+	rdb    *redis.Client
+	o      bench.Options
+}
+
+func openGoRedis(ctx context.Context, d *dialer, e endpoint, o bench.Options) (bench.Store, error) {
+	// The library writes what fails to standard error beside returning it. The setting is the library's own and
+	// belongs to the process; setting it again changes nothing.
+	redis.SetLogger(quiet{})
+	s := &goRedis{dialer: d, o: o, rdb: redis.NewClient(&redis.Options{
+		Addr:                  e.addr,
+		Username:              e.user,
+		Password:              e.password,
+		DB:                    e.db,
+		Dialer:                d.dialNet,
+		Protocol:              2,
+		DisableIdentity:       true, // CLIENT SETINFO is refused by managed servers
+		MaxRetries:            -1,
+		DialerRetries:         1,
+		DialTimeout:           o.Timeout,
+		ReadTimeout:           o.Timeout,
+		WriteTimeout:          o.Timeout,
+		PoolTimeout:           o.Timeout,
+		ContextTimeoutEnabled: true,
+		PoolSize:              o.Connections,
+		PipelinePoolSize:      -1, // or pipelines would have connections beside the pool's
+		ConnMaxIdleTime:       idleLimit,
+		MaintNotificationsConfig: &maintnotifications.Config{
+			Mode: maintnotifications.ModeDisabled,
+		},
+	})}
+	err := prove(ctx, o, func(ctx context.Context) (func() error, error) {
+		conn := s.rdb.Conn()
+		return conn.Close, conn.Echo(ctx, "nsop").Err()
+	})
+	if err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+type quiet struct{}
+
+func (quiet) Printf(context.Context, string, ...any) {}
+
+func (s *goRedis) Get(ctx context.Context, key string) ([]byte, error) {
+	v, err := s.rdb.Get(ctx, key).Bytes()
+	if err == redis.Nil {
+		return nil, bench.ErrMiss
+	}
+	return v, err
+}
+
+func (s *goRedis) Set(ctx context.Context, key string, value []byte) error {
+	return s.rdb.Set(ctx, key, value, bench.TTL).Err()
+}
+
+func (s *goRedis) Do(ctx context.Context, cmds []bench.Cmd, replies []bench.Reply) {
+	if len(cmds) == 1 {
+		replies[0] = goRedisReply(s.rdb.Do(ctx, goRedisArgs(cmds[0])...))
+		return
+	}
+	pipe := s.rdb.Pipeline()
+	sent := make([]*redis.Cmd, len(cmds))
+	for i, cmd := range cmds {
+		sent[i] = pipe.Do(ctx, goRedisArgs(cmd)...)
+	}
+	pipe.Exec(ctx) // its error is the first command's that has one
+	for i, cmd := range sent {
+		replies[i] = goRedisReply(cmd)
+	}
+}
+
+func goRedisArgs(cmd bench.Cmd) []any {
+	args := make([]any, len(cmd))
+	for i, a := range cmd {
+		args[i] = a
+	}
+	return args
+}
+
+func goRedisReply(cmd *redis.Cmd) bench.Reply {
+	v, err := cmd.Result()
+	switch {
+	case err == redis.Nil:
+		return bench.Reply{Nil: true}
+	case err != nil:
+		return bench.Reply{Err: err}
+	}
+	switch v := v.(type) {
+	case string:
+		return bench.Reply{Bytes: []byte(v)}
+	case int64:
+		return bench.Reply{Int: v}
+	case []any:
+		return bench.Reply{Len: len(v)}
+	}
+	return bench.Reply{Nil: true}
+}
+
+func (s *goRedis) Info() bench.Info {
+	return bench.Info{Connections: int(s.rdb.PoolStats().TotalConns), Settings: map[string]any{
+		"retries": 0, "dial_retries": 0, "pool_size": s.o.Connections, "pipeline_pool_size": -1, "protocol": 2,
+		"timeout_ms": s.o.Timeout.Milliseconds(), "idle_timeout_ms": idleLimit.Milliseconds(),
+		"identity": false, "maintenance_notifications": false,
+		"pooling": "a pooled connection for each operation",
+	}}
+}
+
+func (s *goRedis) Close() error {
+	s.dialer.close() // first, so that nothing in flight delays the rest
+	s.rdb.Close()    // fails: its sockets are closed already
+	return nil
+}

@@ -1,0 +1,503 @@
+package store
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"iter"
+	"net"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/gomodule/redigo/redis"
+
+	"nsop/bench"
+)
+
+// parseRedis returns the target of a URL of the form that s names.
+func parseRedis(s scheme, name, rest, password string, getenv func(string) string) (*bench.Target, error) {
+	authority, ok := strings.CutPrefix(rest, "//")
+	if !ok {
+		return nil, errors.New("// is missing after the scheme")
+	}
+	// A password that is not encoded spills into what follows. Said here, since any other complaint would quote it.
+	end := strings.IndexAny(authority, "/?#")
+	if end >= 0 && strings.Contains(authority[end:], "@") {
+		return nil, errors.New("/, ?, #, @ and % in a user name or password must be percent-encoded")
+	}
+	u, err := url.Parse(s.name + ":" + rest)
+	if err != nil {
+		// err quotes the URL.
+		return nil, errors.New("the URL does not parse: check the port, and that the password is percent-encoded")
+	}
+	e := endpoint{user: u.User.Username()}
+	e.password, _ = u.User.Password()
+	switch {
+	case e.password == "":
+		e.password = password
+	case password != "" && password != e.password:
+		return nil, errors.New("the URL and REDIS_PASSWORD hold different passwords: give one")
+	}
+	if e.user != "" && e.password == "" {
+		return nil, errors.New("a user name without a password")
+	}
+	if e.addr, err = address(u); err != nil {
+		return nil, err
+	}
+	if e.db, err = database(u.Path); err != nil {
+		return nil, err
+	}
+	if u.Fragment != "" {
+		return nil, errors.New("a fragment (#) has no meaning")
+	}
+	if e.tls, err = tlsConfig(s, u, getenv); err != nil {
+		return nil, err
+	}
+	return describe(&bench.Target{
+		Name: name, Kind: "redis", Address: e.addr, TLS: s.tls,
+		Connect: func(ctx context.Context, timeout time.Duration) (bench.Session, error) {
+			return connectRedis(ctx, e, timeout)
+		},
+	}), nil
+}
+
+// address returns u's host and port, 6379 where it has none.
+func address(u *url.URL) (string, error) {
+	host, port := u.Hostname(), u.Port()
+	if host == "" || strings.ContainsFunc(host, func(r rune) bool { return r <= ' ' || r == ',' || r == '\u007f' }) {
+		return "", errors.New("one host is wanted")
+	}
+	if port == "" {
+		port = "6379"
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return "", fmt.Errorf("port %.20q: want 1 to 65535", port)
+	}
+	return net.JoinHostPort(host, port), nil
+}
+
+// database returns the number of the database in a URL's path.
+func database(path string) (int, error) {
+	path = strings.TrimPrefix(path, "/")
+	if path == "" {
+		return 0, nil
+	}
+	n, err := strconv.ParseUint(path, 10, 31)
+	if err != nil {
+		return 0, fmt.Errorf("database %.40q: want a number", path)
+	}
+	return int(n), nil
+}
+
+// tlsConfig returns how to verify the server, nil where s has no TLS.
+func tlsConfig(s scheme, u *url.URL, getenv func(string) string) (*tls.Config, error) {
+	query, err := url.ParseQuery(u.RawQuery)
+	if err != nil {
+		return nil, errors.New("the query does not parse")
+	}
+	for key, values := range query {
+		switch {
+		case key != "ca" && key != "ca_env":
+			return nil, fmt.Errorf("unknown query parameter %.40q: want ca or ca_env", key)
+		case !s.tls:
+			return nil, fmt.Errorf("%s is for rediss and valkeys, which use TLS", key)
+		case len(values) > 1 || values[0] == "" || len(query) > 1:
+			return nil, errors.New("want one of ca=FILE and ca_env=NAME, once")
+		}
+	}
+	if !s.tls {
+		return nil, nil
+	}
+	conf := &tls.Config{ServerName: u.Hostname(), MinVersion: tls.VersionTLS12}
+	if len(query) == 0 {
+		return conf, nil
+	}
+	file, variable := query.Get("ca"), query.Get("ca_env")
+	source, pem := "ca file "+strconv.Quote(file), []byte(nil)
+	if file != "" {
+		pem, err = os.ReadFile(file)
+		if pathErr := (*os.PathError)(nil); errors.As(err, &pathErr) {
+			err = pathErr.Err // without the name a second time
+		}
+	} else {
+		source = "ca_env " + strconv.Quote(variable)
+		if pem = []byte(getenv(variable)); len(pem) == 0 {
+			err = errors.New("the variable is empty")
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", source, err)
+	}
+	conf.RootCAs = x509.NewCertPool()
+	if !conf.RootCAs.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("read %s: no certificate in PEM form in it", source)
+	}
+	return conf, nil
+}
+
+// parseEmbedded returns the target of a server inside this process, which starts when a session is opened and ends
+// with it.
+func parseEmbedded(_ scheme, name, rest, _ string, _ func(string) string) (*bench.Target, error) {
+	if rest != "redis" {
+		return nil, errors.New("unknown embedded store")
+	}
+	return describe(&bench.Target{
+		Name: name, Kind: "redis", Embedded: true,
+		Connect: func(ctx context.Context, timeout time.Duration) (bench.Session, error) {
+			server := miniredis.NewMiniRedis()
+			if err := server.Start(); err != nil {
+				return nil, fmt.Errorf("start embedded redis: %w", err)
+			}
+			s, err := connectRedis(ctx, endpoint{addr: server.Addr()}, timeout)
+			if err != nil {
+				server.Close()
+				return nil, err
+			}
+			s.embedded = server
+			s.server.Version = strings.TrimSpace("miniredis " + strings.TrimPrefix(version("github.com/alicebob/miniredis/v2"), "v"))
+			return s, nil
+		},
+	}), nil
+}
+
+// A redisSession is a connection of its own beside the measured ones. It is dialled again after it broke.
+type redisSession struct {
+	at       endpoint
+	dialer   *dialer
+	timeout  time.Duration
+	server   bench.Server
+	embedded *miniredis.Miniredis // nil: the server is not ours
+
+	turn chan struct{} // holds a token while nobody uses conn
+	conn redis.Conn    // nil: not connected
+	sock net.Conn      // conn's
+}
+
+// connectRedis opens a session with the server at e, which has answered within timeout. The error names the stage that
+// failed: dial, tls, auth, select or ping.
+func connectRedis(ctx context.Context, e endpoint, timeout time.Duration) (*redisSession, error) {
+	s := &redisSession{
+		at: e, dialer: newDialer(e, timeout), timeout: timeout, turn: make(chan struct{}, 1),
+	}
+	s.turn <- struct{}{}
+	if err := s.use(ctx, s.greet); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// use calls f with the connection, for at most the timeout in all. A connection that failed, or that ctx cut off, is
+// closed: the next use dials again.
+func (s *redisSession) use(ctx context.Context, f func(c redis.Conn) error) error {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	select {
+	case <-s.turn:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { s.turn <- struct{}{} }()
+	err := s.connected(ctx, f)
+	if s.conn != nil && s.conn.Err() != nil {
+		s.conn.Close()
+		s.conn = nil
+	}
+	switch ctxErr := ctx.Err(); {
+	case err == nil || ctxErr == nil:
+		return err
+	case errors.Is(ctxErr, context.Canceled):
+		return fmt.Errorf("%s: %w", stage(err), context.Canceled)
+	}
+	return fmt.Errorf("%s: no answer within %v: %w", stage(err), s.timeout, os.ErrDeadlineExceeded)
+}
+
+// A stageError is the failure of one stage.
+type stageError struct {
+	stage string
+	err   error
+}
+
+func (e *stageError) Error() string { return e.stage + ": " + e.err.Error() }
+func (e *stageError) Unwrap() error { return e.err }
+
+// stage returns what err was about.
+func stage(err error) string {
+	if e := (*stageError)(nil); errors.As(err, &e) {
+		return e.stage
+	}
+	return "redis"
+}
+
+// at wraps err, if it is one, with the stage it happened in.
+func at(stage string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &stageError{stage, err}
+}
+
+// connected dials where that is needed and calls f; the end of ctx closes the socket under both.
+func (s *redisSession) connected(ctx context.Context, f func(c redis.Conn) error) error {
+	fresh := s.conn == nil
+	if fresh {
+		sock, err := s.dialer.dial(ctx)
+		if err != nil {
+			return err
+		}
+		s.sock, s.conn = sock, redis.NewConn(sock, s.timeout, s.timeout)
+	}
+	sock := s.sock
+	defer context.AfterFunc(ctx, func() { sock.Close() })()
+	if fresh {
+		if err := s.handshake(); err != nil {
+			s.conn.Close()
+			s.conn = nil
+			return err
+		}
+	}
+	return f(s.conn)
+}
+
+func (s *redisSession) handshake() error {
+	if s.at.password != "" {
+		args := []any{s.at.user, s.at.password}
+		if s.at.user == "" {
+			args = args[1:]
+		}
+		if _, err := s.conn.Do("AUTH", args...); err != nil {
+			return at("auth", err)
+		}
+	}
+	if s.at.db != 0 {
+		if _, err := s.conn.Do("SELECT", s.at.db); err != nil {
+			return at("select", err)
+		}
+	}
+	return nil
+}
+
+// greet finds out what the server is and how far away.
+func (s *redisSession) greet(c redis.Conn) error {
+	s.server = bench.Server{Version: "redis", Free: -1}
+	for i := range 3 {
+		took, err := echo(c)
+		if err != nil {
+			return err
+		}
+		if i == 0 || took < s.server.RoundTrip {
+			s.server.RoundTrip = took
+		}
+	}
+	// ECHO is answered also by a server that can't serve data yet; a read is not.
+	_, err := c.Do("GET", "nsop:ready")
+	if err != nil && (c.Err() != nil || notServing(err)) {
+		return at("ping", err)
+	}
+	info, err := readInfo(c, "server")
+	if err != nil {
+		return at("info", err)
+	}
+	switch {
+	case info["valkey_version"] != "":
+		s.server.Version = "valkey " + info["valkey_version"]
+	case info["redis_version"] != "":
+		s.server.Version = "redis " + info["redis_version"]
+	}
+	s.server.Mode = info["redis_mode"]
+	if info, err = readInfo(c, "memory"); err != nil {
+		return at("info", err)
+	}
+	limit, err := strconv.ParseInt(info["maxmemory"], 10, 64)
+	if err != nil || limit <= 0 {
+		return nil
+	}
+	if used, err := strconv.ParseInt(info["used_memory"], 10, 64); err == nil {
+		s.server.Free = max(limit-used, 0)
+	}
+	return nil
+}
+
+// echo asks for an answer and returns how long it took. It is not PING, whose count in the server's statistics belongs to
+// what is measured.
+func echo(c redis.Conn) (time.Duration, error) {
+	started := time.Now()
+	_, err := c.Do("ECHO", "nsop")
+	if err != nil && (c.Err() != nil || !answered(err)) {
+		return 0, at("ping", err)
+	}
+	return time.Since(started), nil
+}
+
+// notServing reports whether err is the reply of a server that will not serve data for now.
+func notServing(err error) bool {
+	for _, prefix := range []string{"LOADING", "MASTERDOWN", "BUSY", "NOAUTH", "DENIED", "CLUSTERDOWN"} {
+		if strings.HasPrefix(err.Error(), prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// readInfo returns a section of INFO, empty where the server refuses it.
+func readInfo(c redis.Conn, section string) (map[string]string, error) {
+	text, err := redis.String(c.Do("INFO", section))
+	if c.Err() != nil {
+		return nil, err
+	}
+	if err != nil {
+		return nil, nil
+	}
+	return parseInfo(text), nil
+}
+
+// parseInfo returns the fields of an INFO reply.
+func parseInfo(text string) map[string]string {
+	fields := map[string]string{}
+	for line := range strings.Lines(text) {
+		if key, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok && !strings.HasPrefix(key, "#") {
+			fields[key] = value
+		}
+	}
+	return fields
+}
+
+func (s *redisSession) Server() bench.Server { return s.server }
+
+func (s *redisSession) Open(ctx context.Context, name string, o bench.Options) (bench.Store, error) {
+	c, err := clientOf("redis", name)
+	if err != nil {
+		return nil, err
+	}
+	if o.Connections < 1 || o.Timeout <= 0 {
+		return nil, fmt.Errorf("open %s: want at least one connection and a timeout", name)
+	}
+	d := newDialer(s.at, o.Timeout)
+	stop := context.AfterFunc(ctx, d.close) // ends a library's handshake whether or not it minds ctx
+	store, err := c.open(ctx, d, s.at, o)
+	if !stop() && err == nil {
+		store.Close()
+		err = ctx.Err()
+	}
+	if err != nil {
+		d.close()
+		if ctx.Err() != nil {
+			err = ctx.Err()
+		}
+		return nil, fmt.Errorf("open %s: %w", name, err)
+	}
+	return store, nil
+}
+
+func (s *redisSession) Counters(ctx context.Context, command string) (bench.Counters, error) {
+	var counters bench.Counters
+	err := s.use(ctx, func(c redis.Conn) error {
+		stats, err := readInfo(c, "commandstats")
+		if err != nil {
+			return at("info", err)
+		}
+		if len(stats) == 0 {
+			return errors.ErrUnsupported
+		}
+		// A command that was never called is not listed.
+		calls := parseFields(stats["cmdstat_"+strings.ToLower(command)])
+		counters.Calls, _ = strconv.ParseUint(calls["calls"], 10, 64)
+		usec, _ := strconv.ParseInt(calls["usec"], 10, 64)
+		counters.Time = time.Duration(usec) * time.Microsecond
+		cpu, err := readInfo(c, "cpu")
+		if err != nil {
+			return at("info", err)
+		}
+		user, _ := strconv.ParseFloat(cpu["used_cpu_user"], 64) // seconds
+		system, _ := strconv.ParseFloat(cpu["used_cpu_sys"], 64)
+		counters.CPU = time.Duration((user + system) * float64(time.Second))
+		return nil
+	})
+	if err != nil {
+		return bench.Counters{}, fmt.Errorf("read counters: %w", err)
+	}
+	return counters, nil
+}
+
+// parseFields returns the fields of "calls=1,usec=2".
+func parseFields(text string) map[string]string {
+	fields := map[string]string{}
+	for field := range strings.SplitSeq(text, ",") {
+		if key, value, ok := strings.Cut(field, "="); ok {
+			fields[key] = value
+		}
+	}
+	return fields
+}
+
+func (s *redisSession) Ping(ctx context.Context) error {
+	return s.use(ctx, func(c redis.Conn) error {
+		_, err := echo(c)
+		return err
+	})
+}
+
+// removeBatch is how many keys are removed in one round trip.
+const removeBatch = 500
+
+func (s *redisSession) Remove(ctx context.Context, keys iter.Seq[string]) error {
+	next, stop := iter.Pull(keys)
+	defer stop()
+	batch := make([]string, 0, removeBatch)
+	for more := true; more; {
+		batch = batch[:0]
+		for len(batch) < removeBatch {
+			var key string
+			if key, more = next(); !more {
+				break
+			}
+			batch = append(batch, key)
+		}
+		if len(batch) == 0 {
+			break
+		}
+		if err := s.use(ctx, func(c redis.Conn) error { return remove(c, batch) }); err != nil {
+			return fmt.Errorf("remove keys: %w", err)
+		}
+	}
+	return nil
+}
+
+// remove deletes keys one by one, since a cluster's proxy refuses a command over several slots. A refused one does not
+// keep the rest.
+func remove(c redis.Conn, keys []string) error {
+	for _, key := range keys {
+		if err := c.Send("DEL", key); err != nil {
+			return err
+		}
+	}
+	if err := c.Flush(); err != nil {
+		return err
+	}
+	var first error
+	for range keys {
+		_, err := c.Receive()
+		if c.Err() != nil {
+			return err
+		}
+		if first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+// Close closes the session's own connection, and an embedded server with all that is connected to it.
+func (s *redisSession) Close() error {
+	s.dialer.close()
+	if s.embedded != nil {
+		s.embedded.Close()
+	}
+	return nil
+}

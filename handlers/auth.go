@@ -1,0 +1,76 @@
+package handlers
+
+import (
+	"crypto/sha256"
+	"crypto/subtle"
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// Auth says who may call.
+type Auth struct {
+	Mode      string // none, iam, token, or empty: not set
+	Token     string // of mode token
+	Platform  string // the serverless runtime, or empty on a developer's machine
+	AppEngine bool   // its front end removes X-Appengine-* from outside requests; nowhere else can they be believed
+}
+
+// authError refuses a request: 401 where credentials would help, else 403.
+type authError struct {
+	status int
+	detail string
+}
+
+func (e *authError) Error() string { return e.detail }
+
+// check is nil for a request that may pass.
+func (a Auth) check(r *http.Request) error {
+	switch a.Mode {
+	case "none", "iam": // iam: the platform has checked before the request came here
+		return nil
+	case "token":
+		if a.AppEngine && r.Header.Get("X-Appengine-Cron") == "true" {
+			return nil
+		}
+		if given, ok := credential(r); ok && same(given, a.Token) {
+			return nil
+		}
+		return &authError{http.StatusUnauthorized, "this service wants AUTH_TOKEN as bearer token or as password"}
+	case "":
+		if a.Platform == "" {
+			return nil
+		}
+	}
+	return &authError{http.StatusForbidden, "AUTH is not set on " + a.Platform + ", so that nobody may call but health checks: set it to iam where the platform checks callers, else to token"}
+}
+
+// credential is the bearer token or the password that the request carries.
+func credential(r *http.Request) (string, bool) {
+	if _, password, ok := r.BasicAuth(); ok {
+		return password, true
+	}
+	scheme, token, ok := strings.Cut(r.Header.Get("Authorization"), " ")
+	return strings.TrimSpace(token), ok && strings.EqualFold(scheme, "Bearer")
+}
+
+// same compares digests, so that neither the content nor the length of the token shows in the time it takes.
+func same(a, b string) bool {
+	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
+	return b != "" && subtle.ConstantTimeCompare(x[:], y[:]) == 1
+}
+
+// sameOrigin refuses what a browser sends for a page of another origin: GET starts runs here, and a browser adds the
+// credentials of this service by itself.
+func sameOrigin(r *http.Request) error {
+	site, origin := r.Header.Get("Sec-Fetch-Site"), r.Header.Get("Origin")
+	foreign := site != "" && site != "same-origin" && site != "none"
+	if site == "" && origin != "" {
+		u, err := url.Parse(origin)
+		foreign = err != nil || u.Host != r.Host
+	}
+	if foreign {
+		return &authError{http.StatusForbidden, "a page of another origin can't start or stop a run"}
+	}
+	return nil
+}

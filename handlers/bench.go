@@ -1,0 +1,179 @@
+package handlers
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+
+	"nsop/bench"
+)
+
+// bench runs benchmarks and answers their report.
+func (s *Service) bench(w http.ResponseWriter, r *http.Request) error {
+	arrived := time.Now()
+	values, err := query(r, s.Limits.Body)
+	if err != nil {
+		return err
+	}
+	format, err := formatOf(values, r)
+	if err != nil {
+		return err
+	}
+	plan, err := s.plan(r, values)
+	if err != nil {
+		return &formatted{err, format}
+	}
+	if strings.Contains(r.Header.Get("Accept"), "text/event-stream") && !values.Has("format") {
+		return s.stream(w, r, plan)
+	}
+	report, err := s.perform(r.Context(), plan, s.observe)
+	if report != nil {
+		w.Header().Set("Server-Timing", serverTiming(report, time.Since(arrived)))
+	}
+	if errors.As(err, &assertionError{}) {
+		return s.answer(w, r, format, report, http.StatusExpectationFailed)
+	}
+	if err != nil {
+		return &formatted{err, format}
+	}
+	return s.answer(w, r, format, report, http.StatusOK)
+}
+
+// plan is what the request asks for, checked.
+func (s *Service) plan(r *http.Request, values map[string][]string) (*bench.Plan, error) {
+	target, err := s.target(chi.URLParam(r, "target"))
+	if err != nil {
+		return nil, err
+	}
+	spec, err := bench.ParseSpec(values, s.Limits, "format")
+	if err != nil {
+		return nil, err
+	}
+	for name, value := range s.Labels {
+		if _, ok := spec.Labels[name]; !ok {
+			spec.Labels[name] = value
+		}
+	}
+	return bench.NewPlan(target, chi.URLParam(r, "workloads"), spec, s.Limits)
+}
+
+func (s *Service) observe(p bench.Progress) {
+	if s.Observe != nil {
+		s.Observe(p)
+	}
+}
+
+// answer writes a report.
+func (s *Service) answer(w http.ResponseWriter, r *http.Request, format bench.Format, report *bench.Report, status int) error {
+	var body bytes.Buffer
+	if err := format.Encode(&body, report, s.encodeOptions(r)); err != nil {
+		return fmt.Errorf("encode %s: %w", format.Name, err)
+	}
+	w.Header().Set("Content-Type", format.ContentType)
+	w.WriteHeader(status)
+	_, _ = w.Write(body.Bytes()) // the client has left: nobody is there to be told
+	return nil
+}
+
+// serverTiming says how much of the answer's time was the measuring and how much all the rest.
+func serverTiming(report *bench.Report, total time.Duration) string {
+	var measured time.Duration
+	for _, r := range report.Results {
+		measured += time.Duration(r.ElapsedNS)
+	}
+	ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+	return fmt.Sprintf(`measured;dur=%.3f;desc="operations under the clock", nsop;dur=%.3f;desc="dialling, loading, warming up, encoding"`, ms(measured), ms(total-measured))
+}
+
+// stream answers with server-sent events: started, progress, result.
+func (s *Service) stream(w http.ResponseWriter, r *http.Request, plan *bench.Plan) error {
+	// Nothing is sent before the run has begun, so that a refusal still has its status.
+	begun := false
+	control := http.NewResponseController(w)
+	ctx, cancel := context.WithCancelCause(r.Context())
+	defer cancel(nil)
+	send := func(event string, v any) {
+		data, err := json.Marshal(v)
+		if err == nil {
+			_, err = fmt.Fprintf(w, "event: %s\ndata: %s\n\n", event, data)
+		}
+		if err == nil {
+			err = control.Flush()
+		}
+		if err != nil {
+			cancel(fmt.Errorf("send %s: %w", event, err))
+		}
+	}
+	report, err := s.perform(ctx, plan, func(p bench.Progress) {
+		s.observe(p)
+		if !begun {
+			begun = true
+			w.Header().Set("Content-Type", "text/event-stream")
+			w.WriteHeader(http.StatusOK)
+			send("started", map[string]any{"run": p.Run, "estimated_seconds": p.Seconds, "rows": p.Rows})
+			return
+		}
+		send("progress", p)
+	})
+	switch {
+	case err != nil && !begun:
+		return err
+	case err != nil && !errors.As(err, &assertionError{}):
+		send("result", status(err))
+	default:
+		send("result", report)
+	}
+	return nil
+}
+
+// targets lists targets, their clients and the workloads that each supports.
+func (s *Service) targets(w http.ResponseWriter, r *http.Request) error {
+	if _, err := s.only(r); err != nil {
+		return err
+	}
+	type client struct {
+		Name     string `json:"name"`
+		Version  string `json:"version,omitempty"`
+		Default  bool   `json:"default"`
+		Pipeline bool   `json:"pipeline"`
+	}
+	type target struct {
+		Name      string   `json:"name"`
+		Kind      string   `json:"kind"`
+		Address   string   `json:"address,omitempty"`
+		TLS       bool     `json:"tls"`
+		Embedded  bool     `json:"embedded"`
+		Clients   []client `json:"clients"`
+		Workloads []string `json:"workloads"`
+	}
+	list := []target{}
+	for _, t := range s.Targets {
+		entry := target{t.Name, t.Kind, t.Address, t.TLS, t.Embedded, nil, bench.WorkloadNames(t)}
+		for _, c := range t.Clients {
+			entry.Clients = append(entry.Clients, client{c.Name, c.Version, slices.Contains(t.Default, c.Name), c.Pipeline})
+		}
+		list = append(list, entry)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	return writeJSON(w, map[string]any{"targets": list})
+}
+
+// only refuses parameters but those named and returns the format.
+func (s *Service) only(r *http.Request, names ...string) (bench.Format, error) {
+	values, err := query(r, s.Limits.Body)
+	if err != nil {
+		return bench.Format{}, err
+	}
+	if err := checkNames(values, names...); err != nil {
+		return bench.Format{}, err
+	}
+	return formatOf(values, r)
+}

@@ -1,0 +1,170 @@
+// Package handlers is nsop's HTTP interface. This file holds every route; problem.go is the one place that turns an
+// error into a status.
+package handlers
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/go-chi/chi/v5/middleware"
+
+	"nsop/bench"
+	"nsop/bench/vantage"
+)
+
+// Config is what the service is made of.
+type Config struct {
+	Targets  []*bench.Target
+	Limits   bench.Limits
+	Labels   map[string]string
+	Auth     Auth
+	Vantage  *vantage.Vantage
+	Meter    bench.Meter
+	Version  string
+	Started  time.Time
+	Terminal bool                 // answers go to a terminal: colour, and not only ASCII
+	Observe  func(bench.Progress) // told of a run's progress, may be nil
+}
+
+// A Service is the handler and what it has going on.
+type Service struct {
+	Config
+	http.Handler
+	runs     runs
+	ready    readiness
+	draining chan struct{}
+	drain    sync.Once
+}
+
+// A route is one line of the table of routes, from which the router and the OpenAPI description are made.
+type route struct {
+	methods []string
+	path    string
+	doc     string
+	open    bool     // needs no authorisation
+	starts  bool     // begins or ends a run, which a browser's request from another origin must not
+	query   []string // parameters of its own
+	spec    bool     // takes the parameters of a benchmark
+	alias   bool     // another name of a route above
+	serve   func(*Service, http.ResponseWriter, *http.Request) error
+}
+
+var (
+	get     = []string{http.MethodGet, http.MethodHead}
+	getPost = []string{http.MethodGet, http.MethodPost}
+)
+
+// routes is every endpoint. They name one another (the description lists them), so it is a func.
+func routes() []route {
+	return []route{
+		{methods: get, path: "/", doc: "What this is: endpoints, targets, examples", serve: (*Service).index},
+		{methods: get, path: "/targets", doc: "Targets, their clients, the workloads each supports", serve: (*Service).targets},
+		{methods: getPost, path: "/bench/{target}", doc: "Run the default workloads", starts: true, spec: true, query: []string{"format"}, serve: (*Service).bench},
+		{methods: getPost, path: "/bench/{target}/{workloads}", doc: "Run workloads: a comma list or a group", starts: true, spec: true, query: []string{"format"}, serve: (*Service).bench},
+		{methods: get, path: "/runs/{id}", doc: "A run that is going on, or one of the latest", query: []string{"format"}, serve: (*Service).run},
+		{methods: []string{http.MethodDelete}, path: "/runs/{id}", doc: "Stop a run and answer what it had measured", starts: true, query: []string{"format"}, serve: (*Service).stopRun},
+		{methods: get, path: "/health", doc: "The process is up", open: true, serve: (*Service).health},
+		{methods: get, path: "/healthz", doc: "Alias of /health", open: true, alias: true, serve: (*Service).health},
+		{methods: get, path: "/ready", doc: "Every configured target has been reached", open: true, serve: (*Service).readyz},
+		{methods: get, path: "/readyz", doc: "Alias of /ready", open: true, alias: true, serve: (*Service).readyz},
+		{methods: get, path: "/_ah/warmup", doc: "App Engine's warm-up request", open: true, serve: (*Service).warmup},
+		{methods: get, path: "/openapi.json", doc: "This description", serve: (*Service).openapi},
+	}
+}
+
+// New returns the service. It opens, dials and asks nothing.
+func New(c Config) *Service {
+	s := &Service{Config: c, draining: make(chan struct{})}
+	r := chi.NewRouter()
+	r.Use(middleware.StripSlashes)
+	for _, rt := range routes() {
+		for _, m := range rt.methods {
+			r.Method(m, rt.path, s.wrap(rt))
+		}
+	}
+	// What is not there is told to those alone who may know.
+	unknown := route{query: []string{"format"}, serve: func(_ *Service, _ http.ResponseWriter, r *http.Request) error {
+		return &bench.NotFoundError{Detail: "no such path: " + r.URL.Path, Allowed: paths()}
+	}}
+	r.NotFound(s.wrap(unknown).ServeHTTP)
+	r.MethodNotAllowed(s.wrap(route{query: unknown.query, serve: func(_ *Service, w http.ResponseWriter, req *http.Request) error {
+		var allowed []string
+		for _, m := range []string{http.MethodDelete, http.MethodGet, http.MethodHead, http.MethodPost} {
+			if r.Match(chi.NewRouteContext(), m, strings.TrimSuffix(req.URL.Path, "/")) {
+				allowed = append(allowed, m)
+			}
+		}
+		w.Header().Set("Allow", strings.Join(allowed, ", "))
+		return &methodError{req.Method, allowed}
+	}}).ServeHTTP)
+	s.Handler = r
+	return s
+}
+
+// paths are the endpoints as a user types them.
+func paths() (paths []string) {
+	for _, rt := range routes() {
+		if !rt.alias && !slices.Contains(paths, rt.path) && !strings.HasPrefix(rt.path, "/_ah/") {
+			paths = append(paths, rt.path)
+		}
+	}
+	return paths
+}
+
+// wrap checks who calls, performs the route and turns its error into an answer.
+func (s *Service) wrap(rt route) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		w.Header().Set("Cache-Control", "no-store")
+		err := error(nil)
+		if !rt.open {
+			err = s.Auth.check(r)
+		}
+		if err == nil && rt.starts {
+			err = sameOrigin(r)
+		}
+		if err == nil {
+			err = rt.serve(s, w, r)
+		}
+		if err != nil {
+			s.fail(w, r, err)
+		}
+	})
+}
+
+// Drain ends the run that is going on, which then answers what it had measured, and refuses further ones.
+func (s *Service) Drain() {
+	s.drain.Do(func() { close(s.draining) })
+	s.runs.stop("", errShutdown)
+}
+
+var (
+	errShutdown = errors.New("shutting down")
+	errStopped  = errors.New("stopped by DELETE")
+	errTotal    = errors.New("out of time")
+)
+
+// info is where the service runs, as a report says it.
+func (s *Service) info(ctx context.Context) vantage.Info {
+	info := s.Vantage.Info(ctx)
+	info.Cold = s.Vantage.Cold()
+	return info
+}
+
+func (s *Service) target(name string) (*bench.Target, error) {
+	i := slices.IndexFunc(s.Targets, func(t *bench.Target) bool { return t.Name == name })
+	if i < 0 {
+		e := &bench.NotFoundError{Detail: "no target " + name}
+		for _, t := range s.Targets {
+			e.Allowed = append(e.Allowed, t.Name)
+		}
+		return nil, e
+	}
+	return s.Targets[i], nil
+}

@@ -1,0 +1,293 @@
+// Command nsop measures what one operation on a data store costs, from inside a serverless runtime.
+//
+//	nsop                    serve HTTP on $PORT until SIGTERM
+//	nsop /bench/redis/get   perform that one request and print its body
+//	nsop version            print the version
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"os/signal"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"golang.org/x/term"
+
+	"nsop/bench"
+	"nsop/bench/store"
+	"nsop/bench/vantage"
+	"nsop/handlers"
+)
+
+// version of a release, set by the linker.
+var version = "devel"
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:], os.Getenv, os.Stdout, os.Stderr)
+	stop()
+	if code := (exitCode)(0); errors.As(err, &code) {
+		os.Exit(int(code))
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "nsop:", err)
+		if wrong := (*usageError)(nil); errors.As(err, &wrong) {
+			os.Exit(2)
+		}
+		os.Exit(1)
+	}
+}
+
+// exitCode ends the process without a further word.
+type exitCode int
+
+func (c exitCode) Error() string { return "exit status " + strconv.Itoa(int(c)) }
+
+// usageError is a wrong variable or argument.
+type usageError struct{ text string }
+
+func (e *usageError) Error() string { return e.text }
+
+// run does what args say and returns when it is done or ctx ends.
+func run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) error {
+	if len(args) == 1 && args[0] == "version" {
+		_, err := fmt.Fprintln(stdout, "nsop", buildVersion(), runtime.Version())
+		return err
+	}
+	if len(args) > 1 || len(args) == 1 && !strings.HasPrefix(args[0], "/") {
+		return &usageError{fmt.Sprintf("arguments %q: want none, version, or one path such as /bench/redis", args)}
+	}
+	config, port, err := configure(getenv)
+	if err != nil {
+		return err
+	}
+	if len(args) == 1 {
+		config.Auth = handlers.Auth{Mode: "none"}
+		return request(ctx, config, args[0], stdout, stderr)
+	}
+	return serve(ctx, config, port, stderr)
+}
+
+// shutdownTime is what the answer of a run that is cut off has, below the 2 s that App Engine gives.
+const shutdownTime = 1800 * time.Millisecond
+
+// serve answers requests until ctx ends, then lets the run that is going on answer what it had measured.
+func serve(ctx context.Context, config handlers.Config, port string, stderr io.Writer) error {
+	listener, err := net.Listen("tcp", ":"+port)
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	service := handlers.New(config)
+	server := &http.Server{Handler: service, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
+	fmt.Fprintf(stderr, "nsop %s: listening on port %d; try  curl localhost:%[2]d/\n", config.Version, listener.Addr().(*net.TCPAddr).Port)
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(listener) }()
+	select {
+	case err := <-ended:
+		return fmt.Errorf("serve: %w", err)
+	case <-ctx.Done():
+	}
+	service.Drain()
+	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTime)
+	defer cancel()
+	err = server.Shutdown(end)
+	<-ended
+	if err != nil {
+		return fmt.Errorf("shut down: %w", err)
+	}
+	return nil
+}
+
+// request performs one request without a listener: body on stdout, progress on stderr where that is a terminal.
+func request(ctx context.Context, config handlers.Config, path string, stdout, stderr io.Writer) error {
+	answer := &response{header: http.Header{}, status: http.StatusOK, body: stdout}
+	config.Terminal = isTerminal(stdout)
+	if isTerminal(stderr) {
+		config.Observe = progressOn(stderr)
+	}
+	service := handlers.New(config)
+	stop := context.AfterFunc(ctx, service.Drain)
+	defer stop()
+	service.ServeHTTP(answer, newRequest(ctx, path, config.Terminal))
+	if answer.err != nil {
+		return fmt.Errorf("write: %w", answer.err)
+	}
+	if answer.status/100 != 2 {
+		return exitCode(1)
+	}
+	return nil
+}
+
+// newRequest is what a client would have sent for path. What could not be sent reaches the handler as it is, and is
+// refused there.
+func newRequest(ctx context.Context, path string, terminal bool) *http.Request {
+	path, query, _ := strings.Cut(path, "?")
+	u := &url.URL{Path: path, RawQuery: query}
+	if unescaped, err := url.PathUnescape(path); err == nil {
+		u.Path = unescaped
+	}
+	// The run is ended by Drain and not by ctx, so that what was measured until then is printed.
+	r := (&http.Request{Method: http.MethodGet, URL: u, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: http.Header{},
+		Body: http.NoBody, RequestURI: path}).WithContext(context.WithoutCancel(ctx))
+	if terminal {
+		r.Header.Set("Accept", "text/plain")
+	}
+	return r
+}
+
+// A response passes a body on and keeps the status.
+type response struct {
+	header http.Header
+	status int
+	body   io.Writer
+	err    error
+}
+
+func (r *response) Header() http.Header    { return r.header }
+func (r *response) WriteHeader(status int) { r.status = status }
+func (r *response) Flush()                 {}
+func (r *response) Write(b []byte) (int, error) {
+	n, err := r.body.Write(b)
+	r.err = cmp.Or(r.err, err)
+	return n, err
+}
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// progressOn shows a run's progress on a terminal.
+func progressOn(w io.Writer) func(bench.Progress) {
+	const steps = 1000
+	bar := progressbar.NewOptions(steps, progressbar.OptionSetWriter(w), progressbar.OptionClearOnFinish(),
+		progressbar.OptionSetPredictTime(true), progressbar.OptionSetWidth(30), progressbar.OptionThrottle(100*time.Millisecond))
+	return func(p bench.Progress) {
+		bar.Describe(fmt.Sprintf("%d of %d rows", p.Row, p.Rows))
+		_ = bar.Set(int(p.Fraction * steps)) // a progress bar that can't be drawn is not worth a word
+	}
+}
+
+// configure reads the environment. Its errors are *usageError and name the variable.
+func configure(getenv func(string) string) (handlers.Config, string, error) {
+	var (
+		config  = handlers.Config{Started: time.Now(), Version: buildVersion()}
+		port    = cmp.Or(getenv("PORT"), "8080")
+		invalid = func(variable string, err error) error { return &usageError{variable + ": " + err.Error()} }
+		err     error
+	)
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil {
+		return config, "", invalid("PORT", fmt.Errorf("%q is no port from 0 to 65535", port))
+	} else {
+		port = strconv.FormatUint(n, 10)
+	}
+	config.Vantage = vantage.New(getenv, config.Started, time.Now)
+	root := os.DirFS("/")
+	config.Meter = bench.Meter{CPU: vantage.CPUTime, Throttled: func() (time.Duration, bool) { return vantage.Throttled(root) }}
+	if config.Limits, err = bench.DefaultLimits(config.Vantage.Serverless()).Override(getenv("LIMITS")); err != nil {
+		return config, "", invalid("LIMITS", err)
+	}
+	if config.Labels, err = bench.ParseLabels(getenv("LABELS")); err != nil {
+		return config, "", invalid("LABELS", err)
+	}
+	if config.Auth, err = configureAuth(getenv, config.Vantage.Serverless()); err != nil {
+		return config, "", err
+	}
+	config.Targets, err = configureTargets(getenv)
+	return config, port, err
+}
+
+func configureAuth(getenv func(string) string, platform string) (handlers.Auth, error) {
+	auth := handlers.Auth{Mode: getenv("AUTH"), Token: getenv("AUTH_TOKEN"), Platform: platform, AppEngine: platform == "app-engine"}
+	switch {
+	case !slices.Contains([]string{"", "none", "iam", "token"}, auth.Mode):
+		return auth, &usageError{fmt.Sprintf("AUTH: %q is none of none, iam, token", auth.Mode)}
+	case auth.Mode == "token" && auth.Token == "":
+		return auth, &usageError{"AUTH_TOKEN: AUTH=token wants a token here"}
+	}
+	return auth, nil
+}
+
+// configureTargets makes the targets: what TARGETS and the short forms name, then what is always there.
+func configureTargets(getenv func(string) string) ([]*bench.Target, error) {
+	var targets []*bench.Target
+	add := func(variable, name, rawURL, password string) error {
+		if slices.ContainsFunc(targets, func(t *bench.Target) bool { return t.Name == name }) || name == "map" {
+			return &usageError{fmt.Sprintf("%s: there is a target %s already", variable, name)}
+		}
+		t, err := store.Parse(name, rawURL, password, getenv)
+		if err != nil {
+			return &usageError{fmt.Sprintf("%s: %v", variable, err)}
+		}
+		targets = append(targets, t)
+		return nil
+	}
+	redis, address := getenv("REDIS_URL"), getenv("REDIS_ADDR")
+	if redis != "" && address != "" {
+		return nil, &usageError{"REDIS_ADDR: REDIS_URL is set too, want one of them"}
+	}
+	if redis != "" {
+		if err := add("REDIS_URL", "redis", redis, getenv("REDIS_PASSWORD")); err != nil {
+			return nil, err
+		}
+	}
+	if address != "" {
+		if strings.Contains(address, "/") || strings.Contains(address, "@") {
+			return nil, &usageError{"REDIS_ADDR: want host:port"}
+		}
+		if err := add("REDIS_ADDR", "redis", "redis://"+address, getenv("REDIS_PASSWORD")); err != nil {
+			return nil, err
+		}
+	}
+	for pair := range strings.FieldsSeq(getenv("TARGETS")) {
+		name, rawURL, ok := strings.Cut(pair, "=")
+		if !ok || !targetName(name) {
+			// The pair may hold a password, so it is not repeated.
+			return nil, &usageError{"TARGETS: want name=url pairs separated by white space, names of letters, digits, _ and -"}
+		}
+		if err := add("TARGETS", name, rawURL, ""); err != nil {
+			return nil, err
+		}
+	}
+	if !slices.ContainsFunc(targets, func(t *bench.Target) bool { return t.Kind == "redis" }) {
+		if err := add("TARGETS", "redis", "embedded:redis", ""); err != nil {
+			return nil, err
+		}
+	}
+	return append(targets, store.Map()), nil
+}
+
+func targetName(name string) bool {
+	return name != "" && len(name) <= 63 && !strings.ContainsFunc(name, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && r != '_' && r != '-'
+	})
+}
+
+// buildVersion is the release and the commit it was built from.
+func buildVersion() string {
+	var b bytes.Buffer
+	b.WriteString(version)
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" && len(s.Value) >= 12 {
+				fmt.Fprintf(&b, " (%s)", s.Value[:12])
+			}
+		}
+	}
+	return b.String()
+}
