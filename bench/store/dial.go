@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
-	"os"
 	"strings"
 	"sync"
 	"time"
@@ -149,7 +148,7 @@ func prove(ctx context.Context, o bench.Options, open func(ctx context.Context) 
 			var err error
 			releases[i], err = open(ctx)
 			if err != nil && !answered(err) {
-				return unanswered(ctx, o.Timeout, err)
+				return explain(ctx, o.Timeout, err)
 			}
 			return nil
 		})
@@ -159,14 +158,6 @@ func prove(ctx context.Context, o bench.Options, open func(ctx context.Context) 
 		release()
 	}
 	return err
-}
-
-// unanswered says what err meant for a connection being opened under ctx, which had that timeout.
-func unanswered(ctx context.Context, timeout time.Duration, err error) error {
-	if ctx.Err() == context.DeadlineExceeded {
-		return fmt.Errorf("open connection: no answer within %v: %w", timeout, os.ErrDeadlineExceeded)
-	}
-	return fmt.Errorf("open connection: %w", err)
 }
 
 // answered reports whether err is the reply of a server that would not perform this command but does serve: one that

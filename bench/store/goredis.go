@@ -2,6 +2,10 @@ package store
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io"
+	"syscall"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
@@ -44,13 +48,33 @@ func openGoRedis(ctx context.Context, d *dialer, e endpoint, o bench.Options) (b
 	})}
 	err := prove(ctx, o, func(ctx context.Context) (func() error, error) {
 		conn := s.rdb.Conn()
-		return conn.Close, conn.Echo(ctx, "nsop").Err()
+		err := conn.Echo(ctx, "nsop").Err()
+		if errors.Is(err, io.EOF) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) {
+			err = refusal(ctx, e, o, err)
+		}
+		return conn.Close, err
 	})
 	if err != nil {
 		s.Close()
 		return nil, err
 	}
 	return s, nil
+}
+
+// refusal adds to err, a broken connection, what the server says to a bare socket: a server without room for another
+// client says so and hangs up, but this library takes the first error reply for an old server's answer to HELLO.
+func refusal(ctx context.Context, e endpoint, o bench.Options, err error) error {
+	d := newDialer(e, o.Timeout)
+	defer d.close()
+	s, cause := openFloor(ctx, d, e, bench.Options{Connections: 1, Timeout: o.Timeout})
+	if cause == nil {
+		s.Close()
+		return err
+	}
+	if reply := replyError(""); errors.As(cause, &reply) {
+		return fmt.Errorf("%w: %w", reply, err)
+	}
+	return err
 }
 
 type quiet struct{}

@@ -22,41 +22,8 @@ import (
 
 // parseRedis returns the target of a URL of the form that s names.
 func parseRedis(s scheme, name, rest, password string, getenv func(string) string) (*bench.Target, error) {
-	authority, ok := strings.CutPrefix(rest, "//")
-	if !ok {
-		return nil, errors.New("// is missing after the scheme")
-	}
-	// A password that is not encoded spills into what follows. Said here, since any other complaint would quote it.
-	end := strings.IndexAny(authority, "/?#")
-	if end >= 0 && strings.Contains(authority[end:], "@") {
-		return nil, errors.New("/, ?, #, @ and % in a user name or password must be percent-encoded")
-	}
-	u, err := url.Parse(s.name + ":" + rest)
+	e, err := parseEndpoint(s, rest, password, getenv)
 	if err != nil {
-		// err quotes the URL.
-		return nil, errors.New("the URL does not parse: check the port, and that the password is percent-encoded")
-	}
-	e := endpoint{user: u.User.Username()}
-	e.password, _ = u.User.Password()
-	switch {
-	case e.password == "":
-		e.password = password
-	case password != "" && password != e.password:
-		return nil, errors.New("the URL and REDIS_PASSWORD hold different passwords: give one")
-	}
-	if e.user != "" && e.password == "" {
-		return nil, errors.New("a user name without a password")
-	}
-	if e.addr, err = address(u); err != nil {
-		return nil, err
-	}
-	if e.db, err = database(u.Path); err != nil {
-		return nil, err
-	}
-	if u.Fragment != "" {
-		return nil, errors.New("a fragment (#) has no meaning")
-	}
-	if e.tls, err = tlsConfig(s, u, getenv); err != nil {
 		return nil, err
 	}
 	return describe(&bench.Target{
@@ -65,6 +32,48 @@ func parseRedis(s scheme, name, rest, password string, getenv func(string) strin
 			return connectRedis(ctx, e, timeout)
 		},
 	}), nil
+}
+
+// parseEndpoint returns the server that a URL means, which is rest after the name of scheme s and a colon.
+func parseEndpoint(s scheme, rest, password string, getenv func(string) string) (endpoint, error) {
+	authority, ok := strings.CutPrefix(rest, "//")
+	if !ok {
+		return endpoint{}, errors.New("// is missing after the scheme")
+	}
+	// A password that is not encoded spills into what follows. Said here, since any other complaint would quote it.
+	end := strings.IndexAny(authority, "/?#")
+	if end >= 0 && strings.Contains(authority[end:], "@") {
+		return endpoint{}, errors.New("/, ?, #, @ and % in a user name or password must be percent-encoded")
+	}
+	u, err := url.Parse(s.name + ":" + rest)
+	if err != nil {
+		// err quotes the URL.
+		return endpoint{}, errors.New("the URL does not parse: check the port, and that the password is percent-encoded")
+	}
+	e := endpoint{user: u.User.Username()}
+	e.password, _ = u.User.Password()
+	switch {
+	case e.password == "":
+		e.password = password
+	case password != "" && password != e.password:
+		return endpoint{}, errors.New("the URL and REDIS_PASSWORD hold different passwords: give one")
+	}
+	if e.user != "" && e.password == "" {
+		return endpoint{}, errors.New("a user name without a password")
+	}
+	if e.addr, err = address(u); err != nil {
+		return endpoint{}, err
+	}
+	if e.db, err = database(u.Path); err != nil {
+		return endpoint{}, err
+	}
+	if u.Fragment != "" {
+		return endpoint{}, errors.New("a fragment (#) has no meaning")
+	}
+	if e.tls, err = tlsConfig(s, u, getenv); err != nil {
+		return endpoint{}, err
+	}
+	return e, nil
 }
 
 // address returns u's host and port, 6379 where it has none.
@@ -205,17 +214,35 @@ func (s *redisSession) use(ctx context.Context, f func(c redis.Conn) error) erro
 	}
 	defer func() { s.turn <- struct{}{} }()
 	err := s.connected(ctx, f)
-	if s.conn != nil && s.conn.Err() != nil {
+	if s.conn != nil && (s.conn.Err() != nil || ctx.Err() != nil) {
 		s.conn.Close()
 		s.conn = nil
 	}
-	switch ctxErr := ctx.Err(); {
-	case err == nil || ctxErr == nil:
-		return err
-	case errors.Is(ctxErr, context.Canceled):
-		return fmt.Errorf("%s: %w", stage(err), context.Canceled)
+	return explain(ctx, s.timeout, err)
+}
+
+// explain says what err meant for something done under ctx, whose deadline was timeout away: the end of ctx closes the
+// connection, which by itself looks like any broken one.
+func explain(ctx context.Context, timeout time.Duration, err error) error {
+	stage, cause := "", err
+	if e := (*stageError)(nil); errors.As(err, &e) {
+		stage, cause = e.stage+": ", e.err
 	}
-	return fmt.Errorf("%s: no answer within %v: %w", stage(err), s.timeout, os.ErrDeadlineExceeded)
+	timedOut := func(err error) bool {
+		e := net.Error(nil)
+		return errors.As(err, &e) && e.Timeout()
+	}
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(ctx.Err(), context.Canceled):
+		return fmt.Errorf("%s%w", stage, context.Canceled)
+	case timedOut(cause):
+		return fmt.Errorf("%sno answer within %v: %w", stage, timeout, cause)
+	case ctx.Err() != nil:
+		return fmt.Errorf("%sno answer within %v: %w", stage, timeout, os.ErrDeadlineExceeded)
+	}
+	return err
 }
 
 // A stageError is the failure of one stage.
@@ -226,14 +253,6 @@ type stageError struct {
 
 func (e *stageError) Error() string { return e.stage + ": " + e.err.Error() }
 func (e *stageError) Unwrap() error { return e.err }
-
-// stage returns what err was about.
-func stage(err error) string {
-	if e := (*stageError)(nil); errors.As(err, &e) {
-		return e.stage
-	}
-	return "redis"
-}
 
 // at wraps err, if it is one, with the stage it happened in.
 func at(stage string, err error) error {
@@ -272,6 +291,10 @@ func (s *redisSession) handshake() error {
 			args = args[1:]
 		}
 		if _, err := s.conn.Do("AUTH", args...); err != nil {
+			// A server that does not know AUTH quotes what came with it.
+			if reply, ok := err.(redis.Error); ok {
+				err = redis.Error(strings.ReplaceAll(string(reply), s.at.password, "***"))
+			}
 			return at("auth", err)
 		}
 	}
@@ -295,8 +318,8 @@ func (s *redisSession) greet(c redis.Conn) error {
 			s.server.RoundTrip = took
 		}
 	}
-	// ECHO is answered also by a server that can't serve data yet; a read is not.
-	_, err := c.Do("GET", "nsop:ready")
+	// ECHO is answered also by a server that can't serve data yet; a read is not. It is no command that is measured.
+	_, err := c.Do("EXISTS", "nsop:ready")
 	if err != nil && (c.Err() != nil || notServing(err)) {
 		return at("ping", err)
 	}

@@ -15,7 +15,7 @@ import (
 
 // pingGap is after how long without a reply rueidis asks a connection whether it lives. Once several operations share a
 // connection it has no other bound: up to two gaps pass before the question, then the timeout. See pipe.backgroundPing.
-const pingGap = 400 * time.Millisecond
+const pingGap = 300 * time.Millisecond
 
 // A multiplexed store shares a few connections of rueidis between all operations.
 type multiplexed struct {
@@ -57,7 +57,7 @@ func openRueidis(ctx context.Context, d *dialer, e endpoint, o bench.Options) (b
 	}
 	if err != nil {
 		s.Close()
-		return nil, unanswered(ctx, o.Timeout, err)
+		return nil, explain(ctx, o.Timeout, err)
 	}
 	return s, nil
 }
