@@ -39,6 +39,7 @@ var version = "devel"
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends the process at once
 	err := run(ctx, os.Args[1:], os.Getenv, os.Stdout, os.Stderr)
 	stop()
 	if code := (exitCode)(0); errors.As(err, &code) {
@@ -105,11 +106,11 @@ func serve(ctx context.Context, config handlers.Config, port string, stderr io.W
 	service.Drain()
 	end, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTime)
 	defer cancel()
-	err = server.Shutdown(end)
-	<-ended
-	if err != nil {
-		return fmt.Errorf("shut down: %w", err)
+	if server.Shutdown(end) != nil {
+		// What is open still has asked for nothing, or does not read its answer.
+		server.Close()
 	}
+	<-ended
 	return nil
 }
 
@@ -118,7 +119,7 @@ func request(ctx context.Context, config handlers.Config, path string, stdout, s
 	answer := &response{header: http.Header{}, status: http.StatusOK, body: stdout}
 	config.Terminal = isTerminal(stdout)
 	if isTerminal(stderr) {
-		config.Observe = progressOn(stderr)
+		config.Observe, answer.before = progressOn(stderr)
 	}
 	service := handlers.New(config)
 	stop := context.AfterFunc(ctx, service.Drain)
@@ -133,17 +134,17 @@ func request(ctx context.Context, config handlers.Config, path string, stdout, s
 	return nil
 }
 
-// newRequest is what a client would have sent for path. What could not be sent reaches the handler as it is, and is
-// refused there.
-func newRequest(ctx context.Context, path string, terminal bool) *http.Request {
-	path, query, _ := strings.Cut(path, "?")
-	u := &url.URL{Path: path, RawQuery: query}
-	if unescaped, err := url.PathUnescape(path); err == nil {
-		u.Path = unescaped
+// newRequest is what the server would read if a client had sent target, a path with its query. What no client could send
+// reaches the handler as it is, and is refused there.
+func newRequest(ctx context.Context, target string, terminal bool) *http.Request {
+	target, _, _ = strings.Cut(target, "#") // no client sends a fragment
+	u, err := url.ParseRequestURI(target)
+	if err != nil {
+		u = &url.URL{Path: target}
 	}
 	// The run is ended by Drain and not by ctx, so that what was measured until then is printed.
 	r := (&http.Request{Method: http.MethodGet, URL: u, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: http.Header{},
-		Body: http.NoBody, RequestURI: path}).WithContext(context.WithoutCancel(ctx))
+		Body: http.NoBody, RequestURI: target}).WithContext(context.WithoutCancel(ctx))
 	if terminal {
 		r.Header.Set("Accept", "text/plain")
 	}
@@ -155,13 +156,17 @@ type response struct {
 	header http.Header
 	status int
 	body   io.Writer
+	before func() // is called before the body begins, may be nil
 	err    error
 }
 
 func (r *response) Header() http.Header    { return r.header }
 func (r *response) WriteHeader(status int) { r.status = status }
-func (r *response) Flush()                 {}
 func (r *response) Write(b []byte) (int, error) {
+	if r.before != nil {
+		r.before()
+		r.before = nil
+	}
 	n, err := r.body.Write(b)
 	r.err = cmp.Or(r.err, err)
 	return n, err
@@ -172,21 +177,30 @@ func isTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// progressOn shows a run's progress on a terminal.
-func progressOn(w io.Writer) func(bench.Progress) {
+// progressOn shows a run's progress on a terminal; clear takes it away again.
+func progressOn(w io.Writer) (observe func(bench.Progress), clear func()) {
 	const steps = 1000
-	bar := progressbar.NewOptions(steps, progressbar.OptionSetWriter(w), progressbar.OptionClearOnFinish(),
-		progressbar.OptionSetPredictTime(true), progressbar.OptionSetWidth(30), progressbar.OptionThrottle(100*time.Millisecond))
-	return func(p bench.Progress) {
+	bar := progressbar.NewOptions(steps, progressbar.OptionSetWriter(w), progressbar.OptionSetPredictTime(true),
+		progressbar.OptionSetWidth(30), progressbar.OptionThrottle(100*time.Millisecond))
+	shown := false
+	observe = func(p bench.Progress) {
+		shown = true
 		bar.Describe(fmt.Sprintf("%d of %d rows", p.Row, p.Rows))
 		_ = bar.Set(int(p.Fraction * steps)) // a progress bar that can't be drawn is not worth a word
 	}
+	clear = func() {
+		if shown {
+			// The bar's own Clear leaves a bar that is full; with the line goes what the terminal echoed of a Ctrl-C.
+			fmt.Fprint(w, "\r\x1b[2K")
+		}
+	}
+	return observe, clear
 }
 
 // configure reads the environment. Its errors are *usageError and name the variable.
 func configure(getenv func(string) string) (handlers.Config, string, error) {
 	var (
-		config  = handlers.Config{Started: time.Now(), Version: buildVersion()}
+		config  = handlers.Config{Started: time.Now(), Version: buildVersion(), NoColor: getenv("NO_COLOR") != ""}
 		port    = cmp.Or(getenv("PORT"), "8080")
 		invalid = func(variable string, err error) error { return &usageError{variable + ": " + err.Error()} }
 		err     error
@@ -260,7 +274,11 @@ func configureTargets(getenv func(string) string) ([]*bench.Target, error) {
 			// The pair may hold a password, so it is not repeated.
 			return nil, &usageError{"TARGETS: want name=url pairs separated by white space, names of letters, digits, _ and -"}
 		}
-		if err := add("TARGETS", name, rawURL, ""); err != nil {
+		password := ""
+		if name == "redis" { // what REDIS_URL is a short form of
+			password = getenv("REDIS_PASSWORD")
+		}
+		if err := add("TARGETS", name, rawURL, password); err != nil {
 			return nil, err
 		}
 	}

@@ -85,9 +85,9 @@ func TestCheck(t *testing.T) {
 		{"p99<1us", row(412, 1), "412ns", true},
 		{"p99<3ms", &Result{Name: "Get"}, "null", false},
 		{"p99>0", &Result{Name: "Get"}, "null", false},
-		{"ops_per_sec>20000", row(1, 20112.4), "20112", true},
+		{"ops_per_sec>20000", row(1, 20112.4), "20112.4", true},
 		{"ops_per_sec>=20000", row(1, 19999.6), "19999.6", false},
-		{"ops_per_sec>923", row(1, 923.5), "924", true},
+		{"ops_per_sec>923", row(1, 923.5), "923.5", true},
 		{"errors=0", &Result{Name: "Get", Errors: 1234567}, "1234567", false},
 	} {
 		a, err := ParseAssert(tt.expr)

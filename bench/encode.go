@@ -138,10 +138,10 @@ func NormalizeResults(results []*Result) []*Result {
 }
 
 func onlyFinite(f *Figure) *Figure {
-	if f == nil {
+	if f == nil || !finite(float64(*f)) {
 		return nil
 	}
-	return NewFigure(float64(*f))
+	return f
 }
 
 func notNil[T any](s []T) []T {

@@ -143,7 +143,7 @@ func TestBenchstat(t *testing.T) {
 		t.Fatalf("%v: %s", err, stderr.Bytes())
 	}
 	t.Logf("%s%s", out, stderr.Bytes())
-	for _, want := range []string{"-30.00% (p=0.000 n=8)", "+42.9", "p50-sec/op", "ops/s", "sec/op"} {
+	for _, want := range []string{"-30.00% (p=0.000 n=8)", "+42.86%", "p50-sec/op", "ops/s", "sec/op"} {
 		if !bytes.Contains(out, []byte(want)) {
 			t.Errorf("benchstat does not say %q", want)
 		}

@@ -21,22 +21,22 @@ type KindError struct{ Kind, Text string }
 
 func (e *KindError) Error() string { return e.Text }
 
-// replies tells the kind of a server's error by how its text begins, or of a library's error that has no type.
+// replies tells the kind of a server's error by how its text begins after ERR, or of a library's error that has no type.
 var replies = []struct{ prefix, kind string }{
 	{"LOADING", "loading"},
 	{"READONLY", "readonly"},
 	{"OOM", "oom"},
 	{"NOAUTH", "auth"},
 	{"WRONGPASS", "auth"},
-	{"ERR invalid password", "auth"},
-	{"ERR AUTH", "auth"},
-	{"ERR Client sent AUTH", "auth"},
+	{"invalid password", "auth"},
+	{"AUTH ", "auth"},
+	{"Client sent AUTH", "auth"},
 	{"NOPERM", "noperm"},
 	{"MOVED", "moved"},
 	{"ASK ", "moved"},
-	{"ERR max number of clients", "maxclients"},
-	{"ERR unknown command", "unsupported"},
-	{"ERR unknown subcommand", "unsupported"},
+	{"max number of clients", "maxclients"},
+	{"unknown command", "unsupported"},
+	{"unknown subcommand", "unsupported"},
 	{"redis: connection pool timeout", "pool_timeout"},
 	{"redigo: connection pool exhausted", "pool_timeout"},
 	{"redigo: unexpected", "protocol"},
@@ -46,6 +46,7 @@ var replies = []struct{ prefix, kind string }{
 	{"tls:", "tls"},
 	{"x509:", "tls"},
 	{"remote error: tls", "tls"},
+	{"received unknown message type", "protocol"}, // rueidis
 	{"redigo: bad response", "protocol"},
 	{"redigo: long response", "protocol"},
 }
@@ -100,7 +101,7 @@ func replyKind(err error) string {
 	if err == nil {
 		return ""
 	}
-	text := err.Error()
+	text := strings.TrimPrefix(err.Error(), "ERR ") // which rueidis leaves out
 	for _, r := range replies {
 		if strings.HasPrefix(text, r.prefix) {
 			return r.kind

@@ -149,7 +149,7 @@ func (l *load) work(ctx context.Context, s *shared, w *worker, op Op) {
 		}
 		last = now
 		if w.inARow > 0 {
-			s.pause(w.inARow)
+			s.pause(w.inARow, len(l.ops))
 			last = time.Since(s.start)
 		}
 	}
@@ -197,9 +197,10 @@ func (l *load) fail(s *shared, w *worker, errs []error) (failed int) {
 }
 
 // pause keeps a worker whose connection fails from spinning: 1 ms after the first failure, twice as long after each
-// further one, at most 50 ms.
-func (s *shared) pause(inARow int) {
-	t := time.NewTimer(min(time.Millisecond<<min(inARow-1, 6), 50*time.Millisecond))
+// further one, at most 50 ms, or as long as leaves all workers together 1,000 attempts a second.
+func (s *shared) pause(inARow, workers int) {
+	longest := max(50*time.Millisecond, time.Duration(workers)*time.Millisecond)
+	t := time.NewTimer(min(time.Millisecond<<min(inARow-1, 10), longest))
 	defer t.Stop()
 	select {
 	case <-t.C:
@@ -242,7 +243,7 @@ func (l *load) watch(ctx context.Context, s *shared, workers []*worker, ended <-
 			if now-seenAt > l.timeout+grace && !s.lost.Load() && !s.cut.Load() {
 				s.lost.Store(true)
 				s.end()
-				l.abort()
+				aborted = time.After(grace) // what is answered meanwhile ends by itself
 			}
 			if l.deadline > 0 && now > l.deadline {
 				s.end()

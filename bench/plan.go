@@ -61,6 +61,14 @@ func NewPlan(t *Target, workloads string, s Spec, l Limits) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Counted before they are made: a few long lists would fill the memory.
+	each := len(s.Concurrency) * len(s.Pipeline) * len(s.Size) * len(s.Keyspace)
+	tooMany := func(rows int) error {
+		return &ParamError{Detail: fmt.Sprintf("%d rows are more than %d", rows, l.Rows), Allowed: []string{fmt.Sprintf("up to %d rows", l.Rows)}}
+	}
+	if each > l.Rows {
+		return nil, tooMany(each * len(ws) * len(clients))
+	}
 	for _, w := range ws {
 		for _, c := range clients {
 			if !w.Supports(t.Kind, c) {
@@ -85,15 +93,13 @@ func NewPlan(t *Target, workloads string, s Spec, l Limits) (*Plan, error) {
 		}
 	}
 	if len(p.Rows) > l.Rows {
-		return nil, &ParamError{Detail: fmt.Sprintf("%d rows are more than %d", len(p.Rows), l.Rows), Allowed: []string{fmt.Sprintf("up to %d rows", l.Rows)}}
+		return nil, tooMany(len(p.Rows))
 	}
 	if len(p.Rows) == 0 {
 		return nil, &UnsupportedError{Kind: "unsupported", Detail: "nothing that was asked for can be done: " + strings.Join(p.Warnings, "; ")}
 	}
-	if s.Benchtime.Time > 0 {
-		if err := p.checkEstimate(p.Estimate(0)); err != nil {
-			return nil, err
-		}
+	if err := p.checkEstimate(p.Estimate(0)); err != nil {
+		return nil, err
 	}
 	return p, nil
 }
@@ -116,12 +122,21 @@ func chooseWorkloads(t *Target, text string) (ws []*Workload, named bool, err er
 	if !named {
 		names = DefaultWorkloads
 	}
+	add := func(name string, w *Workload) error {
+		if slices.Contains(ws, w) {
+			return &ParamError{Parameter: "workloads", Detail: fmt.Sprintf("%q is given twice", name)}
+		}
+		ws = append(ws, w)
+		return nil
+	}
 	for _, name := range names {
 		if name == "all" {
 			named = false
 			for i := range Workloads {
 				if w := &Workloads[i]; slices.ContainsFunc(t.Clients, func(c Client) bool { return w.Supports(t.Kind, c) }) {
-					ws = append(ws, w)
+					if err := add(w.Name, w); err != nil {
+						return nil, false, err
+					}
 				}
 			}
 			continue
@@ -133,10 +148,9 @@ func chooseWorkloads(t *Target, text string) (ws []*Workload, named bool, err er
 		if !slices.ContainsFunc(t.Clients, func(c Client) bool { return w.Supports(t.Kind, c) }) {
 			return nil, false, &UnsupportedError{Kind: "unsupported", Detail: fmt.Sprintf("%s can't do %s", t.Name, w.Name), Allowed: WorkloadNames(t)}
 		}
-		if slices.Contains(ws, w) {
-			return nil, false, &ParamError{Parameter: "workloads", Detail: fmt.Sprintf("%q is given twice", name)}
+		if err := add(name, w); err != nil {
+			return nil, false, err
 		}
-		ws = append(ws, w)
 	}
 	return ws, named, nil
 }

@@ -221,7 +221,7 @@ func (s *sampler) measure(ctx context.Context) (r *Result, lost error) {
 	warm := l.with(s.Spec.Warmup).run(ctx)
 	if warm.lost || warm.iterations == 0 && warm.failed() > 0 {
 		// The row would only repeat it: what the warm-up saw is the answer, but nothing of it is an operation measured.
-		r.Errors, r.ErrorKinds, r.ErrorSamples = warm.failed(), warm.errors, warm.samples
+		r.Errors, r.ErrorKinds, r.ErrorSamples, r.Mismatches = warm.failed(), warm.errors, warm.samples, warm.mismatches
 		return r, lostBy(warm)
 	}
 	if warm.iterations > 0 && warm.min < int64(shortest) && s.Pipeline == 1 {
@@ -241,7 +241,9 @@ func (s *sampler) measure(ctx context.Context) (r *Result, lost error) {
 	}
 	m := l.with(s.Spec.Benchtime).run(ctx)
 	s.readProcess(&after)
-	s.readServer(ctx, &after)
+	if after.serverErr = errLost; !m.lost && ctx.Err() == nil {
+		s.readServer(ctx, &after)
+	}
 	r.count(m)
 	r.cost(&before, &after, m)
 	r.Connections = max(r.Connections, store.Info().Connections)
@@ -335,6 +337,9 @@ func (s *sampler) readProcess(r *reading) {
 	r.cpu, r.hasCPU = s.meter.CPU()
 	r.throttled, r.hasThr = s.meter.Throttled()
 }
+
+// errLost spares a row that was cut off, or lost its store, the wait for an answer.
+var errLost = errors.New("the row was cut off")
 
 func (s *sampler) readServer(ctx context.Context, r *reading) {
 	ctx, cancel := context.WithTimeout(ctx, min(s.Spec.Timeout, lastChance))

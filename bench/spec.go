@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -82,19 +83,19 @@ var Parameters = []parameter{
 		return err
 	}},
 	{"concurrency", "operations in flight at once, a comma list", "50", func(s *Spec, v string, l Limits) (err error) {
-		s.Concurrency, err = list(v, within(1, l.Concurrency, strconv.Atoi))
+		s.Concurrency, err = list(v, within(1, l.Concurrency, "whole number", strconv.Atoi))
 		return err
 	}},
 	{"pipeline", "commands per round trip, a comma list", "16", func(s *Spec, v string, l Limits) (err error) {
-		s.Pipeline, err = list(v, within(1, 10_000, strconv.Atoi))
+		s.Pipeline, err = list(v, within(1, 10_000, "whole number", strconv.Atoi))
 		return err
 	}},
 	{"size", "value bytes, a comma list", "1KB", func(s *Spec, v string, l Limits) (err error) {
-		s.Size, err = list(v, within(1, l.Size, ParseSize))
+		s.Size, err = list(v, within(1, l.Size, "size in bytes", ParseSize))
 		return err
 	}},
 	{"keyspace", "distinct keys, a comma list", "100000", func(s *Spec, v string, l Limits) (err error) {
-		s.Keyspace, err = list(v, within(1, l.Keyspace, strconv.Atoi))
+		s.Keyspace, err = list(v, within(1, l.Keyspace, "whole number", strconv.Atoi))
 		return err
 	}},
 	{"benchtime", "a time or a number of operations for each row", "2s", func(s *Spec, v string, l Limits) (err error) {
@@ -107,7 +108,7 @@ var Parameters = []parameter{
 		return atMost(s.Benchtime.Time, l.Benchtime)
 	}},
 	{"count", "samples of each row", "6", func(s *Spec, v string, _ Limits) (err error) {
-		s.Count, err = within(1, 10_000, strconv.Atoi)(v)
+		s.Count, err = within(1, 10_000, "whole number", strconv.Atoi)(v)
 		return err
 	}},
 	{"warmup", "a time or a number of operations before the clock starts", "100x", func(s *Spec, v string, l Limits) (err error) {
@@ -128,8 +129,12 @@ var Parameters = []parameter{
 	}},
 	{"assert", "what must hold for every row, repeatable", "p99<3ms", func(s *Spec, v string, _ Limits) error {
 		a, err := ParseAssert(v)
+		if err != nil { // the parameter's name and what is allowed stand beside it
+			text, _, _ := strings.Cut(strings.TrimPrefix(err.Error(), "assert "), "; allowed: ")
+			return errors.New(text)
+		}
 		s.Asserts = append(s.Asserts, a)
-		return err
+		return nil
 	}},
 	{"save", "keep the run in the history", "false", func(s *Spec, v string, _ Limits) (err error) {
 		s.Save, err = parseBool(v)
@@ -178,7 +183,7 @@ func ParseSpec(query url.Values, l Limits, more ...string) (Spec, error) {
 				return s, &ParamError{Parameter: name, Detail: "given twice"}
 			}
 			if err := CheckLabel(label, values[0]); err != nil {
-				return s, &ParamError{Parameter: name, Detail: err.Error()}
+				return s, &ParamError{Parameter: name, Detail: strings.TrimPrefix(err.Error(), "label "+label+": ")}
 			}
 			s.Labels[label] = values[0]
 			continue
@@ -196,13 +201,9 @@ func ParseSpec(query url.Values, l Limits, more ...string) (Spec, error) {
 			}
 		}
 	}
-	for _, size := range s.Size {
-		for _, keys := range s.Keyspace {
-			if size*keys > l.Data {
-				return s, &ParamError{Parameter: "keyspace", Detail: fmt.Sprintf("%d keys of %d bytes are more than %d bytes", keys, size, l.Data),
-					Allowed: []string{fmt.Sprintf("keyspace x size up to %d bytes", l.Data)}}
-			}
-		}
+	if size, keys := slices.Max(s.Size), slices.Max(s.Keyspace); size*keys > l.Data {
+		return s, &ParamError{Parameter: "keyspace", Detail: fmt.Sprintf("%d keys of %d bytes are more than %d bytes", keys, size, l.Data),
+			Allowed: []string{fmt.Sprintf("keyspace x size up to %d bytes", l.Data)}}
 	}
 	return s, nil
 }
@@ -252,28 +253,27 @@ func ParseLabels(text string) (map[string]string, error) {
 // list parses a comma list of distinct values.
 func list[T comparable](text string, parse func(string) (T, error)) ([]T, error) {
 	var values []T
+	seen := map[T]bool{} // a list may be as long as a header can be
 	for item := range strings.SplitSeq(text, ",") {
 		v, err := parse(item)
 		if err != nil {
 			return nil, err
 		}
-		if slices.Contains(values, v) {
+		if seen[v] {
 			return nil, fmt.Errorf("%q is given twice", item)
 		}
+		seen[v] = true
 		values = append(values, v)
 	}
 	return values, nil
 }
 
-// within bounds what parse returns.
-func within(from, to int, parse func(string) (int, error)) func(string) (int, error) {
+// within bounds what parse returns; what is that in a word.
+func within(from, to int, what string, parse func(string) (int, error)) func(string) (int, error) {
 	return func(text string) (int, error) {
 		n, err := parse(text)
-		if err != nil {
-			return 0, fmt.Errorf("%q is not a number it takes", text)
-		}
-		if n < from || n > to {
-			return 0, fmt.Errorf("%s is not from %d to %d", text, from, to)
+		if err != nil || n < from || n > to {
+			return 0, fmt.Errorf("%q is no %s from %d to %d", text, what, from, to)
 		}
 		return n, nil
 	}

@@ -620,7 +620,7 @@ func sweepTable(results []*Result, d dimension) (Table, []string) {
 func encodeText(w io.Writer, r *Report, o EncodeOptions) error {
 	p := newPage(r, o)
 	width := cmp.Or(max(o.Width, 0), 100)
-	show := func(s string) string { return printable(s, o.Terminal) }
+	show := func(s string) string { return Printable(s, o.Terminal) }
 	paint := func(sgr, s string) string {
 		if !o.Terminal || o.NoColor {
 			return s
@@ -709,9 +709,9 @@ func mapped(cells []string, f func(string) string) []string {
 	return out
 }
 
-// printable makes s fit to be shown: one line, nothing that a terminal would obey, since the text of an error comes
+// Printable makes s fit to be shown: one line, nothing that a terminal would obey, since the text of an error comes
 // from the network; plain ASCII where wide is false.
-func printable(s string, wide bool) string {
+func Printable(s string, wide bool) string {
 	var b strings.Builder
 	for _, c := range s {
 		switch {
@@ -805,7 +805,7 @@ func writeMarkdownTable(b *bytes.Buffer, t Table) {
 // markdown escapes s so that it is read as written: no markup, no HTML, one line.
 func markdown(s string) string {
 	var b strings.Builder
-	for _, c := range printable(s, true) {
+	for _, c := range Printable(s, true) {
 		switch c {
 		case '&':
 			b.WriteString("&amp;")

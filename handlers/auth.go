@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"crypto/subtle"
 	"net/http"
@@ -63,7 +64,8 @@ func same(a, b string) bool {
 // sameOrigin refuses what a browser sends for a page of another origin: GET starts runs here, and a browser adds the
 // credentials of this service by itself.
 func sameOrigin(r *http.Request) error {
-	site, origin := r.Header.Get("Sec-Fetch-Site"), r.Header.Get("Origin")
+	// Origin is not sent with every GET, Sec-Fetch-Site not by old browsers; no command-line client sends one of the three.
+	site, origin := r.Header.Get("Sec-Fetch-Site"), cmp.Or(r.Header.Get("Origin"), r.Header.Get("Referer"))
 	foreign := site != "" && site != "same-origin" && site != "none"
 	if site == "" && origin != "" {
 		u, err := url.Parse(origin)

@@ -11,8 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-chi/chi/v5"
-
 	"nsop/bench"
 )
 
@@ -49,11 +47,16 @@ func (s *Service) bench(w http.ResponseWriter, r *http.Request) error {
 
 // plan is what the request asks for, checked.
 func (s *Service) plan(r *http.Request, values map[string][]string) (*bench.Plan, error) {
-	target, err := s.target(chi.URLParam(r, "target"))
+	target, err := s.target(pathParam(r, "target"))
 	if err != nil {
 		return nil, err
 	}
 	spec, err := bench.ParseSpec(values, s.Limits, "format")
+	if wrong := (*bench.ParamError)(nil); errors.As(err, &wrong) && wrong.Parameter == "client" && wrong.Allowed == nil {
+		for _, c := range target.Clients { // which the parser does not know
+			wrong.Allowed = append(wrong.Allowed, c.Name)
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -62,7 +65,7 @@ func (s *Service) plan(r *http.Request, values map[string][]string) (*bench.Plan
 			spec.Labels[name] = value
 		}
 	}
-	return bench.NewPlan(target, chi.URLParam(r, "workloads"), spec, s.Limits)
+	return bench.NewPlan(target, pathParam(r, "workloads"), spec, s.Limits)
 }
 
 func (s *Service) observe(p bench.Progress) {
@@ -93,7 +96,10 @@ func serverTiming(report *bench.Report, total time.Duration) string {
 	return fmt.Sprintf(`measured;dur=%.3f;desc="operations under the clock", nsop;dur=%.3f;desc="dialling, loading, warming up, encoding"`, ms(measured), ms(total-measured))
 }
 
-// stream answers with server-sent events: started, progress, result.
+// sendTimeout bounds the sending of one event: a client that reads no more must not hold up the run.
+const sendTimeout = 5 * time.Second
+
+// stream answers with server-sent events: started, progress (with the row that just ended, if one did), result.
 func (s *Service) stream(w http.ResponseWriter, r *http.Request, plan *bench.Plan) error {
 	// Nothing is sent before the run has begun, so that a refusal still has its status.
 	begun := false
@@ -102,6 +108,7 @@ func (s *Service) stream(w http.ResponseWriter, r *http.Request, plan *bench.Pla
 	defer cancel(nil)
 	send := func(event string, v any) {
 		data, err := json.Marshal(v)
+		_ = control.SetWriteDeadline(time.Now().Add(sendTimeout)) // where it can't be set the writer is no connection
 		if err == nil {
 			_, err = fmt.Fprintf(w, "event: %s\ndata: %s\n\n", event, data)
 		}
@@ -121,15 +128,22 @@ func (s *Service) stream(w http.ResponseWriter, r *http.Request, plan *bench.Pla
 			send("started", map[string]any{"run": p.Run, "estimated_seconds": p.Seconds, "rows": p.Rows})
 			return
 		}
-		send("progress", p)
+		event := struct {
+			bench.Progress
+			Result *bench.Result `json:"result,omitempty"`
+		}{Progress: p}
+		if p.Result != nil {
+			event.Result = bench.NormalizeResults([]*bench.Result{p.Result})[0]
+		}
+		send("progress", event)
 	})
 	switch {
 	case err != nil && !begun:
 		return err
 	case err != nil && !errors.As(err, &assertionError{}):
-		send("result", status(err))
+		send("result", status(err).body())
 	default:
-		send("result", report)
+		send("result", report.Normalize())
 	}
 	return nil
 }

@@ -3,12 +3,14 @@
 package handlers
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -29,6 +31,7 @@ type Config struct {
 	Version  string
 	Started  time.Time
 	Terminal bool                 // answers go to a terminal: colour, and not only ASCII
+	NoColor  bool                 // no colour, on a terminal either
 	Observe  func(bench.Progress) // told of a run's progress, may be nil
 }
 
@@ -36,10 +39,8 @@ type Config struct {
 type Service struct {
 	Config
 	http.Handler
-	runs     runs
-	ready    readiness
-	draining chan struct{}
-	drain    sync.Once
+	runs  runs
+	ready readiness
 }
 
 // A route is one line of the table of routes, from which the router and the OpenAPI description are made.
@@ -80,7 +81,7 @@ func routes() []route {
 
 // New returns the service. It opens, dials and asks nothing.
 func New(c Config) *Service {
-	s := &Service{Config: c, draining: make(chan struct{})}
+	s := &Service{Config: c}
 	r := chi.NewRouter()
 	r.Use(middleware.StripSlashes)
 	for _, rt := range routes() {
@@ -88,15 +89,21 @@ func New(c Config) *Service {
 			r.Method(m, rt.path, s.wrap(rt))
 		}
 	}
-	// What is not there is told to those alone who may know.
-	unknown := route{query: []string{"format"}, serve: func(_ *Service, _ http.ResponseWriter, r *http.Request) error {
-		return &bench.NotFoundError{Detail: "no such path: " + r.URL.Path, Allowed: paths()}
-	}}
-	r.NotFound(s.wrap(unknown).ServeHTTP)
-	r.MethodNotAllowed(s.wrap(route{query: unknown.query, serve: func(_ *Service, w http.ResponseWriter, req *http.Request) error {
+	// What is not there is told to those alone who may know, but for the platform's own paths: App Engine takes 404 for an
+	// answer to /_ah/start, and 401 for an instance that is broken.
+	r.NotFound(func(w http.ResponseWriter, req *http.Request) {
+		s.wrap(route{open: strings.HasPrefix(req.URL.Path, "/_ah/"), serve: func(*Service, http.ResponseWriter, *http.Request) error {
+			return &bench.NotFoundError{Detail: "no such path: " + req.URL.Path, Allowed: paths()}
+		}}).ServeHTTP(w, req)
+	})
+	r.MethodNotAllowed(s.wrap(route{serve: func(_ *Service, w http.ResponseWriter, req *http.Request) error {
+		path := cmp.Or(req.URL.RawPath, req.URL.Path)
+		if len(path) > 1 {
+			path = strings.TrimSuffix(path, "/")
+		}
 		var allowed []string
 		for _, m := range []string{http.MethodDelete, http.MethodGet, http.MethodHead, http.MethodPost} {
-			if r.Match(chi.NewRouteContext(), m, strings.TrimSuffix(req.URL.Path, "/")) {
+			if r.Match(chi.NewRouteContext(), m, path) {
 				allowed = append(allowed, m)
 			}
 		}
@@ -130,6 +137,9 @@ func (s *Service) wrap(rt route) http.Handler {
 			err = sameOrigin(r)
 		}
 		if err == nil {
+			err = checkTarget(r.RequestURI)
+		}
+		if err == nil {
 			err = rt.serve(s, w, r)
 		}
 		if err != nil {
@@ -139,10 +149,7 @@ func (s *Service) wrap(rt route) http.Handler {
 }
 
 // Drain ends the run that is going on, which then answers what it had measured, and refuses further ones.
-func (s *Service) Drain() {
-	s.drain.Do(func() { close(s.draining) })
-	s.runs.stop("", errShutdown)
-}
+func (s *Service) Drain() { s.runs.drain() }
 
 var (
 	errShutdown = errors.New("shutting down")
@@ -157,10 +164,23 @@ func (s *Service) info(ctx context.Context) vantage.Info {
 	return info
 }
 
+// pathParam is a parameter of the path as it was meant: the router leaves one encoded that was sent in another encoding
+// than the usual one, as set%2Cget.
+func pathParam(r *http.Request, name string) string {
+	text := chi.URLParam(r, name)
+	if r.URL.RawPath == "" {
+		return text // decoded already
+	}
+	if decoded, err := url.PathUnescape(text); err == nil {
+		return decoded
+	}
+	return text
+}
+
 func (s *Service) target(name string) (*bench.Target, error) {
 	i := slices.IndexFunc(s.Targets, func(t *bench.Target) bool { return t.Name == name })
 	if i < 0 {
-		e := &bench.NotFoundError{Detail: "no target " + name}
+		e := &bench.NotFoundError{Detail: fmt.Sprintf("no target %q", name)}
 		for _, t := range s.Targets {
 			e.Allowed = append(e.Allowed, t.Name)
 		}

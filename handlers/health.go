@@ -25,10 +25,17 @@ type readiness struct {
 	reached map[string]bool
 }
 
-// readyz tries every configured target that has not been reached so far, all at once.
+// readyz tries every configured target that has not been reached so far, all at once. Whoever may not call the rest is
+// not told where a target is.
 func (s *Service) readyz(w http.ResponseWriter, r *http.Request) error {
+	if s.runs.drains() {
+		return errShutdown
+	}
 	s.ready.mu.Lock()
 	defer s.ready.mu.Unlock()
+	if err := r.Context().Err(); err != nil {
+		return err // it left while it waited for its turn
+	}
 	if s.ready.reached == nil {
 		s.ready.reached = map[string]bool{}
 	}
@@ -46,7 +53,11 @@ func (s *Service) readyz(w http.ResponseWriter, r *http.Request) error {
 	var missing []string
 	for i, t := range s.Targets {
 		if errs[i] != nil {
-			missing = append(missing, t.Name+": "+errs[i].Error())
+			why := bench.Kind(errs[i])
+			if s.Auth.check(r) == nil {
+				why = errs[i].Error()
+			}
+			missing = append(missing, t.Name+": "+why)
 			continue
 		}
 		s.ready.reached[t.Name] = true

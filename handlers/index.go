@@ -6,6 +6,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"nsop/bench"
 )
 
 // index tells someone who has only this URL what to type.
@@ -15,7 +17,6 @@ func (s *Service) index(w http.ResponseWriter, r *http.Request) error {
 	}
 	var (
 		b    strings.Builder
-		base = baseURL(r)
 		info = s.Vantage.Info(r.Context())
 		name = s.Targets[0].Name
 		t    = tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
@@ -52,11 +53,11 @@ func (s *Service) index(w http.ResponseWriter, r *http.Request) error {
 		if i == 0 {
 			head = "try"
 		}
-		fmt.Fprintf(t, "%s\tcurl \"%s%s\"\t%s\n", head, base, line[0], line[1])
+		fmt.Fprintf(t, "%s\t%s\t%s\n", head, command(r, line[0]), line[1])
 	}
 	t.Flush()
-	fmt.Fprintf(&b, "\nendpoints  %s\n", wrapList(paths()))
-	fmt.Fprintf(&b, "described  %s/openapi.json\n", base)
+	fmt.Fprintf(&b, "\nendpoints  %s\n", bench.Wrap(strings.Join(paths(), ", "), textWidth, "           "))
+	fmt.Fprintf(&b, "described  %s/openapi.json\n", baseURL(r))
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	_, _ = w.Write([]byte(trimLines(b.String()))) // the client has left: nobody is there to be told
 	return nil

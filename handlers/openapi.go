@@ -3,6 +3,7 @@ package handlers
 import (
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 
 	"nsop/bench"
@@ -32,7 +33,7 @@ func (s *Service) openapi(w http.ResponseWriter, r *http.Request) error {
 	w.Header().Set("Content-Type", "application/json")
 	return writeJSON(w, object{
 		"openapi": "3.1.0",
-		"info": object{"title": "nsop", "version": s.Version, "license": object{"name": "see the repository"},
+		"info": object{"title": "nsop", "version": s.Version,
 			"description": "What one operation on a data store costs, from inside this runtime, over this network path, through this client library."},
 		"paths": described,
 		"components": object{
@@ -68,23 +69,22 @@ func (s *Service) operation(rt route, method string) object {
 		}
 		asQuery(name, "format of the answer; Accept chooses too", object{"type": "string", "enum": names})
 	}
-	properties := object{}
 	if rt.spec {
 		for _, p := range bench.Parameters {
 			schema := object{"type": "string", "examples": []string{p.Example}}
 			if p.Name == "assert" {
 				schema = object{"type": "array", "items": schema}
 			}
-			properties[p.Name] = schema
 			asQuery(p.Name, p.Doc, schema)
 		}
+		asQuery("label.NAME", "a label called NAME, stored with the results", object{"type": "string"})
 	}
 	op := object{"summary": rt.doc, "responses": responses(rt)}
 	if parameters != nil {
 		op["parameters"] = parameters
 	}
 	if rt.spec && method == http.MethodPost {
-		op["requestBody"] = object{"content": object{"application/json": object{"schema": object{"type": "object", "properties": properties}}}}
+		op["requestBody"] = object{"content": object{"application/json": object{"schema": body(rt)}}}
 	}
 	if !rt.open {
 		op["security"] = []any{object{}, object{"bearer": []string{}}, object{"basic": []string{}}}
@@ -92,12 +92,30 @@ func (s *Service) operation(rt route, method string) object {
 	return op
 }
 
+// body is a JSON object with the names of the query.
+func body(rt route) object {
+	scalars := []string{"string", "number", "boolean"}
+	value := object{"type": append([]string{"array"}, scalars...), "items": object{"type": scalars}}
+	properties := object{}
+	for _, name := range rt.query {
+		properties[name] = value
+	}
+	for _, p := range bench.Parameters {
+		properties[p.Name] = value
+	}
+	return object{"type": "object", "properties": properties, "patternProperties": object{`^label\.`: value}, "additionalProperties": false}
+}
+
 // responses are the statuses that a route can answer with.
 func responses(rt route) object {
-	answers := object{"200": object{"description": "the answer"}}
+	plain := "application/json"
+	if rt.path == "/" {
+		plain = "text/plain"
+	}
+	answers := object{"200": object{"description": "the answer", "content": object{plain: object{}}}}
 	problem := func(statuses ...string) {
 		for _, status := range statuses {
-			answers[status] = object{"description": "a problem, RFC 9457", "content": object{"application/problem+json": object{"schema": object{"$ref": "#/components/schemas/Problem"}}}}
+			answers[status] = object{"description": "a problem, RFC 9457", "content": object{"application/problem+json": object{"schema": ref("Problem")}}}
 		}
 	}
 	if !rt.open {
@@ -109,37 +127,63 @@ func responses(rt route) object {
 	if strings.HasPrefix(rt.path, "/ready") {
 		problem("503")
 	}
+	if slices.Contains(rt.query, "format") {
+		reports := object{}
+		for _, f := range bench.Formats {
+			media, _, _ := strings.Cut(f.ContentType, ";")
+			reports[media] = object{"schema": object{"type": "string"}}
+		}
+		reports["application/json"] = object{"schema": ref("Report")}
+		answers["200"] = object{"description": "what was measured", "content": reports}
+		if rt.spec {
+			answers["417"] = object{"description": "what was measured; an assertion failed", "content": reports}
+		}
+	}
 	if rt.spec {
-		report := object{"application/json": object{"schema": object{"$ref": "#/components/schemas/Report"}}}
-		answers["200"] = object{"description": "what was measured", "content": report}
-		answers["417"] = object{"description": "what was measured; an assertion failed", "content": report}
-		problem("413", "422", "429", "502", "503", "504")
+		answers["200"].(object)["content"].(object)["text/event-stream"] = object{"schema": object{"type": "string",
+			"description": "events started, progress and result, each with a JSON object; where Accept asks for it"}}
+		answers["429"] = object{"description": "a benchmark is running on this instance",
+			"headers": object{"Retry-After": object{"description": "seconds", "schema": object{"type": "integer"}}},
+			"content": object{"application/problem+json": object{"schema": ref("Problem")}}}
+		problem("413", "422", "502", "503", "504")
 	}
 	return answers
 }
 
-// schemas describe the report and the problem as far as scripts read them.
+func ref(name string) object { return object{"$ref": "#/components/schemas/" + name} }
+
+// schemas describe the report and the problem.
 func schemas() object {
-	integer, number, text := object{"type": "integer"}, object{"type": []string{"number", "null"}}, object{"type": "string"}
-	list := func(of any) object { return object{"type": "array", "items": of} }
-	result := object{"type": "object", "properties": object{
-		"name": text, "target": text, "workload": text, "client": text, "concurrency": integer, "pipeline": integer,
-		"size": integer, "keyspace": integer, "sample": integer, "iterations": integer, "elapsed_ns": integer,
-		"ns_per_op": number, "ops_per_sec": number, "latency_ns": object{"type": "object", "additionalProperties": number},
-		"errors": integer, "error_kinds": object{"type": "object", "additionalProperties": integer}, "misses": integer,
-		"mismatches": integer, "connections": integer, "connect_ns": number, "warnings": list(text),
-	}}
+	var (
+		integer, text, yes = object{"type": "integer"}, object{"type": "string"}, object{"type": "boolean"}
+		number             = object{"type": []string{"number", "null"}}
+		list               = func(of any) object { return object{"type": "array", "items": of} }
+		mapOf              = func(of any) object { return object{"type": "object", "additionalProperties": of} }
+		fields             = func(properties object) object { return object{"type": "object", "properties": properties} }
+	)
 	return object{
-		"Result": result,
-		"Report": object{"type": "object", "properties": object{
+		"Result": fields(object{
+			"name": text, "target": text, "embedded": yes, "workload": text, "client": text, "client_version": text,
+			"concurrency": integer, "pipeline": integer, "size": integer, "keyspace": integer, "sample": integer, "iterations": integer,
+			"elapsed_ns": integer, "ns_per_op": number, "ops_per_sec": number, "latency_ns": mapOf(number), "errors": integer,
+			"error_kinds": mapOf(integer), "error_samples": mapOf(text), "misses": integer, "mismatches": integer,
+			"connections": integer, "connect_ns": number, "bytes_per_op": number, "allocs_per_op": number,
+			"client_cpu_percent": number, "throttled_ns": number,
+			"server":   object{"type": []string{"object", "null"}, "properties": object{"ns_per_call": number, "cpu_percent": number}},
+			"settings": object{"type": "object"}, "labels": mapOf(text), "warnings": list(text),
+		}),
+		"Target": fields(object{"name": text, "kind": text, "address": text, "server": text, "mode": text, "tls": yes, "embedded": yes}),
+		"Report": fields(object{
 			"run": text, "started_at": object{"type": "string", "format": "date-time"}, "elapsed_ns": integer,
-			"vantage": object{"type": "object"}, "target": object{"type": "object"},
-			"results": list(object{"$ref": "#/components/schemas/Result"}), "assertions": list(object{"type": "object"}), "warnings": list(text),
-		}},
-		"Problem": object{"type": "object", "properties": object{
+			"vantage": object{"type": []string{"object", "null"}}, "target": ref("Target"), "targets": list(ref("Target")),
+			"results":    list(ref("Result")),
+			"assertions": list(fields(object{"expr": text, "actual": text, "row": text, "ok": yes})),
+			"warnings":   list(text),
+		}),
+		"Problem": object{"type": "object", "required": []string{"type", "title", "status", "detail", "results"}, "properties": object{
 			"type": text, "title": text, "status": integer, "detail": text, "parameter": text, "allowed": list(text),
 			"error_kind": object{"type": "string", "enum": bench.Kinds}, "estimated_seconds": object{"type": "number"},
-			"results": list(object{"$ref": "#/components/schemas/Result"}),
+			"results": list(ref("Result")),
 		}},
 	}
 }

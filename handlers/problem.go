@@ -1,15 +1,19 @@
 package handlers
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"nsop/bench"
+	"nsop/bench/vantage"
 )
 
 // A problem is an error as RFC 9457 tells it, with what had been measured.
@@ -23,29 +27,27 @@ type problem struct {
 	ErrorKind        string          `json:"error_kind,omitempty"`
 	EstimatedSeconds float64         `json:"estimated_seconds,omitempty"`
 	Results          []*bench.Result `json:"results"`
-	report           *bench.Report   // whose other fields follow in JSON; nil where no run began
+	report           *bench.Report   // nil where no run began
 	retryAfter       int             // seconds
 }
 
-// MarshalJSON writes the problem's own fields, then the rest of the report.
-func (p *problem) MarshalJSON() ([]byte, error) {
-	type plain problem
+// body is what is encoded as JSON: the problem's own fields, then the rest of the report.
+func (p *problem) body() any {
 	if p.report == nil {
-		return json.Marshal((*plain)(p))
+		return p
 	}
-	type rest struct {
-		*plain
+	r := p.report
+	return struct {
+		*problem
 		Run        string              `json:"run"`
-		StartedAt  any                 `json:"started_at"`
+		StartedAt  time.Time           `json:"started_at"`
 		ElapsedNS  int64               `json:"elapsed_ns"`
 		Vantage    any                 `json:"vantage"`
 		Target     *bench.TargetInfo   `json:"target,omitempty"`
 		Targets    []*bench.TargetInfo `json:"targets,omitempty"`
 		Assertions []bench.Assertion   `json:"assertions"`
 		Warnings   []string            `json:"warnings"`
-	}
-	r := p.report
-	return json.Marshal(rest{(*plain)(p), r.Run, r.StartedAt, r.ElapsedNS, r.Vantage, r.Target, r.Targets, r.Assertions, r.Warnings})
+	}{p, r.Run, r.StartedAt, r.ElapsedNS, r.Vantage, r.Target, r.Targets, r.Assertions, r.Warnings}
 }
 
 // runError is the error that ended a run, with its report.
@@ -66,7 +68,7 @@ type formatted struct {
 func (e *formatted) Unwrap() error { return e.error }
 
 // busyError says that a benchmark is running on this instance.
-type busyError struct{ retryAfter int }
+type busyError struct{ retryAfter int } // seconds
 
 func (e *busyError) Error() string {
 	return fmt.Sprintf("a benchmark is running on this instance, for about %d more seconds", e.retryAfter)
@@ -111,7 +113,8 @@ func status(err error) *problem {
 		notReady    *notReadyError
 	)
 	if errors.As(err, &run) {
-		p.report, p.Results = run.report, run.report.Results
+		p.report = run.report.Normalize()
+		p.Results = p.report.Results
 	}
 	switch {
 	case errors.As(err, &param):
@@ -144,6 +147,9 @@ func status(err error) *problem {
 		p.Status, p.Title = http.StatusServiceUnavailable, "stopped"
 	case errors.Is(err, errTotal):
 		p.Status, p.Title = http.StatusGatewayTimeout, "out of time"
+	case errors.Is(err, context.Canceled):
+		// Nobody is left to read it, but the run can still be asked for.
+		p.Status, p.Title = http.StatusServiceUnavailable, "the client left"
 	default:
 		p.Status, p.Title = http.StatusInternalServerError, "internal error"
 	}
@@ -164,12 +170,12 @@ func (s *Service) fail(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	format, ferr := chooseFormat(r)
 	if asked := (*formatted)(nil); errors.As(err, &asked) {
-		format = asked.format
+		format, ferr = asked.format, nil
 	}
 	if ferr != nil || format.Name != "text" && format.Name != "markdown" {
 		w.Header().Set("Content-Type", "application/problem+json")
 		w.WriteHeader(p.Status)
-		_ = writeJSON(w, p) // the client has left: nobody is there to be told
+		_ = writeJSON(w, p.body()) // the client has left: nobody is there to be told
 		return
 	}
 	w.Header().Set("Content-Type", format.ContentType)
@@ -177,36 +183,114 @@ func (s *Service) fail(w http.ResponseWriter, r *http.Request, err error) {
 	_ = s.problemText(w, r, p, format)
 }
 
-// hints is what to say of an error beyond its text, by kind.
-var hints = map[string]struct{ likely, check string }{
-	"refused":    {"the host answers but nothing listens on that port", "the port of the store, and that it is running"},
-	"timeout":    {"the instance has no route to this address, or the store hangs", "VPC connector or Direct VPC egress of this service, in the region of the store"},
-	"dns":        {"the name does not resolve from here", "the host name in the target's URL"},
-	"tls":        {"the certificate is not from the authority that was given, or the port speaks no TLS", "ca or ca_env of the target's URL, and its port"},
-	"auth":       {"the store wants a password, or another one", "REDIS_PASSWORD, or user and password in the target's URL"},
-	"noperm":     {"the user may not send this command", "the store's access control list"},
-	"loading":    {"the store is reading its data into memory", "again in a moment"},
-	"readonly":   {"the address is a replica's", "the address of the primary"},
-	"oom":        {"the store's memory is full", "maxmemory, and what else is stored there"},
-	"maxclients": {"the store has no connection left", "concurrency, and who else is connected"},
+// A hint is what to say of an error beyond its text.
+type hint struct {
+	kind, platform string // of the error; of where we run, "" being any
+	likely         string
+	check          string // a command that can be pasted, or words
+	note           string // what to look for in what the command prints
 }
+
+// hints are read from the top: the first that fits is told. HOST, PORT, TLS, SERVICE, REVISION and REGION stand for those
+// of the target and of this process.
+var hints = []hint{
+	{"timeout", "cloud-run", "the instance has no route to this private address",
+		"gcloud run services describe SERVICE --region=REGION --format='value(spec.template.metadata.annotations)'",
+		"(vpc-access-connector or network-interfaces must be there, in the region of the store)"},
+	{"timeout", "cloud-run-job", "the instance has no route to this private address",
+		"gcloud run jobs describe SERVICE --region=REGION --format='value(spec.template.metadata.annotations)'",
+		"(vpc-access-connector or network-interfaces must be there, in the region of the store)"},
+	{"timeout", "app-engine", "the instance has no route to this private address",
+		"gcloud app versions describe REVISION --service=SERVICE --format='value(vpcAccessConnector)'",
+		"(a connector must be there, in the region of the store)"},
+	{"timeout", "", "no route leads to this address, a firewall drops what is sent, or the store hangs", "redis-cli -h HOST -p PORT TLSping", ""},
+	{"refused", "", "the host answers but nothing listens on that port", "redis-cli -h HOST -p PORT TLSping", ""},
+	{"reset", "", "the store closed the connection: it ended, it restarted, or it speaks TLS on that port", "redis-cli -h HOST -p PORT TLSping", ""},
+	{"dns", "", "the name does not resolve from here", "getent hosts HOST", ""},
+	{"tls", "", "the certificate is not from the authority that was given, or the port speaks no TLS",
+		"openssl s_client -connect HOST:PORT </dev/null", "(the authority is ca or ca_env of the target's URL)"},
+	{"auth", "", "the store wants a password, or another one", "redis-cli -h HOST -p PORT TLS--askpass ping",
+		"(the password is REDIS_PASSWORD, or stands in the target's URL)"},
+	{"noperm", "", "the user may not send this command", "redis-cli -h HOST -p PORT TLS--askpass acl whoami", ""},
+	{"loading", "", "the store is reading its data into memory: try again in a moment", "redis-cli -h HOST -p PORT TLSinfo persistence", ""},
+	{"readonly", "", "the address is a replica's", "redis-cli -h HOST -p PORT TLSrole", ""},
+	{"oom", "", "the store's memory is full", "redis-cli -h HOST -p PORT TLSinfo memory", "(maxmemory and used_memory)"},
+	{"maxclients", "", "the store has no connection left", "redis-cli -h HOST -p PORT TLSinfo clients", "(maxclients and connected_clients)"},
+}
+
+// hintFor is what to say of kind, with a command only where all that it names is known.
+func hintFor(kind string, report *bench.Report) hint {
+	var where vantage.Info
+	target := &bench.TargetInfo{}
+	if report != nil {
+		where, _ = report.Vantage.(vantage.Info)
+		if report.Target != nil {
+			target = report.Target
+		}
+	}
+	for _, h := range hints {
+		if h.kind != kind || h.platform != "" && h.platform != where.Platform {
+			continue
+		}
+		host, port, _ := net.SplitHostPort(target.Address) // an embedded target has none
+		tls := ""
+		if target.TLS {
+			tls = "--tls "
+		}
+		words := []string{"HOST", host, "PORT", port, "SERVICE", where.Service, "REVISION", where.Revision, "REGION", where.Region}
+		for i := 0; i < len(words); i += 2 {
+			if strings.Contains(h.check, words[i]) && !pasteable(words[i+1]) {
+				h.check, h.note = "", ""
+			}
+		}
+		h.check = strings.NewReplacer(append(words, "TLS", tls)...).Replace(h.check)
+		return h
+	}
+	return hint{}
+}
+
+// pasteable tells whether text is safe as a word of a command.
+func pasteable(text string) bool {
+	return text != "" && text[0] != '-' && !strings.ContainsFunc(text, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune(".:-_%", r)
+	})
+}
+
+// textWidth is the column at which text wraps, commands to paste aside.
+const textWidth = 100
 
 // problemText tells a problem to a person.
 func (s *Service) problemText(w io.Writer, r *http.Request, p *problem, format bench.Format) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "nsop: %s\n", p.Detail)
-	line := func(name, text string) {
-		if text != "" {
-			fmt.Fprintf(&b, "  %-8s %s\n", name, text)
+	show := func(text string) string { return bench.Printable(text, s.Terminal) }
+	fmt.Fprintf(&b, "nsop: %s\n", bench.Wrap(show(p.Detail), textWidth, "      "))
+	h := hintFor(p.ErrorKind, p.report)
+	more := ""
+	if p.ErrorKind != "" && p.Status == http.StatusBadGateway {
+		more = command(r, "/ready")
+	}
+	const indent = "           "
+	separator := "\n"
+	for _, line := range []struct {
+		name, text string
+		paste      bool
+	}{
+		{"allowed", strings.Join(p.Allowed, ", "), false},
+		{"likely", h.likely, false},
+		{"check", h.check, true},
+		{"", h.note, false},
+		{"more", more, true},
+	} {
+		if line.text == "" {
+			continue
 		}
+		text := show(line.text)
+		if !line.paste {
+			text = bench.Wrap(text, textWidth, indent)
+		}
+		fmt.Fprintf(&b, "%s  %-8s %s\n", separator, line.name, text)
+		separator = ""
 	}
-	hint := hints[p.ErrorKind]
-	if len(p.Allowed) > 0 || hint.likely != "" {
-		b.WriteString("\n")
-	}
-	line("allowed", wrapList(p.Allowed))
-	line("likely", hint.likely)
-	line("check", hint.check)
 	if p.report != nil && len(p.Results) > 0 {
 		b.WriteString("\nmeasured before that:\n\n")
 	}
@@ -219,26 +303,22 @@ func (s *Service) problemText(w io.Writer, r *http.Request, p *problem, format b
 	return format.Encode(w, p.report, s.encodeOptions(r))
 }
 
-// wrapList joins items into lines of at most 100 columns.
-func wrapList(items []string) string {
-	var b strings.Builder
-	column := 0
-	for i, item := range items {
-		if i > 0 {
-			b.WriteString(", ")
-			if column += 2 + len(item); column > 85 {
-				b.WriteString("\n           ")
-				column = len(item)
-			}
-		}
-		b.WriteString(item)
+// command is how the caller asks for target, a path with its query: through curl, or without a server as this request
+// came.
+func command(r *http.Request, target string) string {
+	base := baseURL(r)
+	switch {
+	case base != "":
+		return `curl "` + base + target + `"`
+	case strings.ContainsAny(target, "?&<>*"):
+		return "nsop '" + target + "'"
 	}
-	return strings.ReplaceAll(b.String(), " \n", "\n")
+	return "nsop " + target
 }
 
 func writeJSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
+	e.SetEscapeHTML(false) // "p99<3ms" is to be read, and no browser takes JSON for HTML
 	e.SetIndent("", "  ")
 	return e.Encode(v)
 }

@@ -20,14 +20,18 @@ func query(r *http.Request, bodyLimit int) (url.Values, error) {
 	if err != nil {
 		return nil, &bench.ParamError{Detail: "query string: " + err.Error()}
 	}
-	if r.Method != http.MethodPost {
+	if r.Body == nil {
 		return values, nil
 	}
+	// Read to its end whatever the method is: the server notices that a client has left only after that.
 	body, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, int64(bodyLimit)))
 	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
 		return nil, &tooLargeError{bodyLimit}
 	} else if err != nil {
 		return nil, &bench.ParamError{Detail: "read body: " + err.Error()}
+	}
+	if len(body) > 0 && r.Method != http.MethodPost {
+		return nil, &bench.ParamError{Detail: "body: " + r.Method + " takes none", Allowed: []string{"POST with a body", "the same names in the query"}}
 	}
 	fields, err := bodyValues(body)
 	if err != nil {
@@ -40,6 +44,24 @@ func query(r *http.Request, bodyLimit int) (url.Values, error) {
 		values[name] = fields[name]
 	}
 	return values, nil
+}
+
+// checkTarget refuses a request's target (RFC 9112, 3.2) that no client could have sent: the command line takes any text.
+func checkTarget(target string) error {
+	switch {
+	case strings.ContainsFunc(target, func(r rune) bool { return r <= ' ' || r == 0x7f }):
+		return &bench.ParamError{Detail: "the path and its query hold white space or a control character: write a space as %20"}
+	case target == "": // a request that no server has read
+		return nil
+	}
+	if _, err := url.ParseRequestURI(target); err != nil {
+		// err repeats the whole of it.
+		if cause := errors.Unwrap(err); cause != nil {
+			err = cause
+		}
+		return &bench.ParamError{Detail: "path: " + err.Error()}
+	}
+	return nil
 }
 
 // bodyValues reads a JSON object as a query: a list is a comma list, but for assert, which is repeated.
@@ -110,11 +132,15 @@ func chooseFormat(r *http.Request) (bench.Format, error) {
 }
 
 func formatOf(values url.Values, r *http.Request) (bench.Format, error) {
-	if name := values.Get("format"); values.Has("format") {
-		if f, ok := bench.FormatByName(name); ok && len(values["format"]) == 1 {
+	if names := values["format"]; len(names) > 0 {
+		f, ok := bench.FormatByName(names[0])
+		if ok && len(names) == 1 {
 			return f, nil
 		}
-		e := &bench.ParamError{Parameter: "format", Detail: "no format " + strconv.Quote(strings.Join(values["format"], ","))}
+		e := &bench.ParamError{Parameter: "format", Detail: "no format " + strconv.Quote(names[0])}
+		if len(names) > 1 {
+			e.Detail = "given twice"
+		}
 		for _, f := range bench.Formats {
 			e.Allowed = append(e.Allowed, f.Name)
 		}
@@ -128,6 +154,9 @@ func formatOf(values url.Values, r *http.Request) (bench.Format, error) {
 func checkNames(values url.Values, allowed ...string) error {
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		if !slices.Contains(allowed, name) {
+			if len(allowed) == 0 {
+				return &bench.ParamError{Parameter: name, Detail: "no such parameter: this path takes none"}
+			}
 			return &bench.ParamError{Parameter: name, Detail: "no such parameter", Allowed: allowed}
 		}
 	}
@@ -147,5 +176,5 @@ func baseURL(r *http.Request) string {
 }
 
 func (s *Service) encodeOptions(r *http.Request) bench.EncodeOptions {
-	return bench.EncodeOptions{Terminal: s.Terminal, URL: baseURL(r)}
+	return bench.EncodeOptions{Terminal: s.Terminal, NoColor: s.NoColor, URL: baseURL(r)}
 }

@@ -2,12 +2,13 @@ package handlers
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/go-chi/chi/v5"
 	"github.com/google/uuid"
 
 	"nsop/bench"
@@ -18,9 +19,10 @@ const kept = 16
 
 // runs is the run that is going on, of which there is one at most, and the latest that ended.
 type runs struct {
-	mu     sync.Mutex
-	now    *running
-	latest []*ended // oldest first
+	mu       sync.Mutex
+	now      *running
+	latest   []*ended // oldest first
+	draining bool     // no run begins any more
 }
 
 // A running is a run that is going on.
@@ -31,6 +33,7 @@ type running struct {
 	progress bench.Progress
 	results  []*bench.Result
 	started  time.Time
+	target   *bench.Target
 }
 
 // An ended is a run with the error that ended it, if one did.
@@ -43,6 +46,9 @@ type ended struct {
 func (rs *runs) begin(run *running) error {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
+	if rs.draining {
+		return errShutdown // and not busy: to try again here is no use
+	}
 	if rs.now == nil {
 		rs.now = run
 		return nil
@@ -51,15 +57,39 @@ func (rs *runs) begin(run *running) error {
 	return &busyError{max(1, int(left.Seconds()+1))}
 }
 
-func (rs *runs) end(e *ended) {
+// end keeps what the run that was going on measured; report is nil where it broke off in a panic.
+func (rs *runs) end(report *bench.Report, err error) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	close(rs.now.done)
 	rs.now = nil
-	rs.latest = append(rs.latest, e)
+	if report == nil {
+		return
+	}
+	rs.latest = append(rs.latest, &ended{report, err})
 	if len(rs.latest) > kept {
 		rs.latest = slices.Delete(rs.latest, 0, 1)
 	}
+}
+
+// state is what the run called id has measured so far and how far it is; false where it is not going on.
+func (rs *runs) state(id string) (*bench.Report, bench.Progress, bool) {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	if rs.now == nil || rs.now.id != id {
+		return nil, bench.Progress{}, false
+	}
+	t, p := rs.now.target, rs.now.progress
+	return &bench.Report{Run: id, StartedAt: rs.now.started.UTC(), ElapsedNS: int64(time.Since(rs.now.started)),
+		Target:   &bench.TargetInfo{Name: t.Name, Kind: t.Kind, Address: t.Address, TLS: t.TLS, Embedded: t.Embedded},
+		Results:  slices.Clone(rs.now.results),
+		Warnings: []string{fmt.Sprintf("still running: %d of %d rows are done", p.Row, p.Rows)}}, p, true
+}
+
+func (rs *runs) drains() bool {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	return rs.draining
 }
 
 // update is told of the progress of the run that is going on.
@@ -72,15 +102,25 @@ func (rs *runs) update(p bench.Progress) {
 	}
 }
 
-// stop ends the run called id, or whichever is going on where id is empty, and returns it, or nil.
-func (rs *runs) stop(id string, cause error) *running {
+// stop ends the run called id and returns it, or nil where it is not going on.
+func (rs *runs) stop(id string) *running {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
-	if rs.now == nil || id != "" && rs.now.id != id {
+	if rs.now == nil || rs.now.id != id {
 		return nil
 	}
-	rs.now.cancel(cause)
+	rs.now.cancel(errStopped)
 	return rs.now
+}
+
+// drain ends the run that is going on and lets no other begin.
+func (rs *runs) drain() {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	rs.draining = true
+	if rs.now != nil {
+		rs.now.cancel(errShutdown)
+	}
 }
 
 func (rs *runs) find(id string) *ended {
@@ -93,25 +133,28 @@ func (rs *runs) find(id string) *ended {
 	return rs.latest[i]
 }
 
-// perform measures plan, one run at a time, and tells observe how far it is. Its error, if any, is a *runError or a
-// *busyError.
-func (s *Service) perform(ctx context.Context, plan *bench.Plan, observe func(bench.Progress)) (*bench.Report, error) {
+// perform measures plan, one run at a time, and tells observe how far it is. Its error, if any, is a *runError, a
+// *busyError or errShutdown.
+func (s *Service) perform(ctx context.Context, plan *bench.Plan, observe func(bench.Progress)) (report *bench.Report, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	ctx, stop := context.WithTimeoutCause(ctx, plan.Deadline, errTotal)
 	defer stop()
-	run := &running{id: uuid.Must(uuid.NewV7()).String(), cancel: cancel, done: make(chan struct{}), started: time.Now()}
-	run.progress.Estimate = plan.Estimate(0)
+	run := &running{id: uuid.Must(uuid.NewV7()).String(), cancel: cancel, done: make(chan struct{}), started: time.Now(), target: plan.Target}
+	estimate := plan.Estimate(0)
+	run.progress = bench.Progress{Run: run.id, Rows: len(plan.Rows) * plan.Spec.Count, Estimate: estimate, Seconds: estimate.Seconds()}
 	if err := s.runs.begin(run); err != nil {
 		return nil, err
 	}
-	select {
-	case <-s.draining: // after begin, so that Drain sees either the run or this
-		cancel(errShutdown)
-	default:
-	}
+	// Deferred, so that a panic, of which the server makes a broken connection, does not leave the service busy for good.
+	defer func() {
+		s.runs.end(report, err)
+		if err != nil {
+			err = &runError{err, report}
+		}
+	}()
 	info := s.info(ctx)
-	report, err := plan.Run(ctx, run.id, s.Meter, func(p bench.Progress) {
+	report, err = plan.Run(ctx, run.id, s.Meter, func(p bench.Progress) {
 		s.runs.update(p)
 		observe(p)
 	})
@@ -120,11 +163,15 @@ func (s *Service) perform(ctx context.Context, plan *bench.Plan, observe func(be
 	if err == nil && !bench.AssertionsHold(report.Assertions) {
 		err = assertionError{}
 	}
-	s.runs.end(&ended{report, err})
-	if err != nil {
-		return report, &runError{err, report}
-	}
-	return report, nil
+	return report, err
+}
+
+// runFault is why a run that can be asked for failed.
+type runFault struct {
+	Title     string `json:"title"`
+	Status    int    `json:"status"`
+	Detail    string `json:"detail"`
+	ErrorKind string `json:"error_kind,omitempty"`
 }
 
 // run answers how far a run is, or what it measured.
@@ -133,36 +180,53 @@ func (s *Service) run(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	id := chi.URLParam(r, "id")
-	s.runs.mu.Lock()
-	now := s.runs.now
-	if now != nil && now.id == id {
-		state := struct {
-			bench.Progress
-			State   string          `json:"state"`
-			Results []*bench.Result `json:"results"`
-		}{now.progress, "running", append([]*bench.Result{}, now.results...)}
-		s.runs.mu.Unlock()
-		w.Header().Set("Content-Type", "application/json")
-		return writeJSON(w, state)
-	}
-	s.runs.mu.Unlock()
-	e := s.runs.find(id)
-	if e == nil {
-		return &bench.NotFoundError{Detail: "no run " + id + " among the latest"}
-	}
-	return s.answer(w, r, format, e.report, http.StatusOK)
+	return s.answerRun(w, r, format)
 }
 
 // stopRun stops a run and answers what it had measured.
 func (s *Service) stopRun(w http.ResponseWriter, r *http.Request) error {
-	id := chi.URLParam(r, "id")
-	if now := s.runs.stop(id, errStopped); now != nil {
+	format, err := s.only(r, "format")
+	if err != nil {
+		return err
+	}
+	if now := s.runs.stop(pathParam(r, "id")); now != nil {
 		select {
 		case <-now.done:
 		case <-r.Context().Done():
 			return r.Context().Err()
 		}
 	}
-	return s.run(w, r)
+	return s.answerRun(w, r, format)
+}
+
+func (s *Service) answerRun(w http.ResponseWriter, r *http.Request, format bench.Format) error {
+	id := pathParam(r, "id")
+	if report, progress, ok := s.runs.state(id); ok {
+		if format.Name != "json" {
+			return s.answer(w, r, format, report, http.StatusOK)
+		}
+		w.Header().Set("Content-Type", format.ContentType)
+		return writeJSON(w, struct {
+			*bench.Report
+			State    string  `json:"state"`
+			Fraction float64 `json:"fraction"`
+			Rows     int     `json:"rows"` // in all, samples counted apart
+			Row      int     `json:"row"`  // that are done
+			Name     string  `json:"name"` // of the one going on
+			Seconds  float64 `json:"estimated_seconds"`
+		}{report.Normalize(), "running", progress.Fraction, progress.Rows, progress.Row, progress.Name, progress.Seconds})
+	}
+	e := s.runs.find(id)
+	switch {
+	case e == nil:
+		return &bench.NotFoundError{Detail: fmt.Sprintf("no run %q among the latest %d", id, kept)}
+	case e.err == nil || errors.As(e.err, &assertionError{}) || format.Name != "json":
+		return s.answer(w, r, format, e.report, http.StatusOK)
+	}
+	p := status(e.err)
+	w.Header().Set("Content-Type", format.ContentType)
+	return writeJSON(w, struct {
+		*bench.Report
+		Error runFault `json:"error"`
+	}{e.report.Normalize(), runFault{p.Title, p.Status, p.Detail, p.ErrorKind}})
 }
