@@ -24,7 +24,7 @@ test: servers
 	go test -race -timeout 15m ./...
 
 bench: servers
-	go test -run '^$$' -bench Peers -benchtime 1x -timeout 30m ./bench/store/
+	go test -run '^$$' -bench 'Peers|RowAgainst|Start' -benchtime 1x -timeout 30m -v .
 
 vuln:
 	go run $(GOVULNCHECK) ./...

@@ -392,7 +392,7 @@ func TestNoNaN(t *testing.T) {
 // BenchmarkRowAgainstBareLoop compares the ns/op of a row with those of a bare loop over the same client with the same
 // settings, five pairs in one go, and reports the median ratio.
 func BenchmarkRowAgainstBareLoop(b *testing.B) {
-	const count, turns, pairs = 5_000, 8, 5
+	const count, turns = 5_000, 8
 	key := "nsop:" + strings.Repeat("x", 36) + ":key:0" // as long as a row's
 	s := storetest.Redis(b)
 	l := redisLab(b, s.Addr)
