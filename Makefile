@@ -5,7 +5,7 @@
 
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK = golang.org/x/vuln/cmd/govulncheck@latest
-SERVERS     = redis-server redis-benchmark
+SERVERS     = redis-server redis-benchmark memcached pg_ctl
 
 .PHONY: all build check test bench vuln servers
 

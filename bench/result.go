@@ -39,14 +39,19 @@ type Result struct {
 	Client        string            `json:"client"`
 	ClientVersion string            `json:"client_version"`
 	Concurrency   int               `json:"concurrency"`
-	Pipeline      int               `json:"pipeline"`
-	Size          int               `json:"size"`
-	Keyspace      int               `json:"keyspace"`
+	Pipeline      int               `json:"pipeline,omitempty"`
+	Size          int               `json:"size,omitempty"`
+	Keyspace      int               `json:"keyspace,omitempty"`
+	Flavor        string            `json:"flavor,omitempty"`
+	Sync          string            `json:"sync,omitempty"`
+	Scale         int               `json:"scale,omitempty"`    // of pgbench, as
+	Protocol      string            `json:"protocol,omitempty"` // this
 	Sample        int               `json:"sample"`
 	Iterations    int64             `json:"iterations"`
 	ElapsedNS     int64             `json:"elapsed_ns"`
 	NSPerOp       *Figure           `json:"ns_per_op"`
 	OpsPerSec     *Figure           `json:"ops_per_sec"`
+	OpsWithDial   *Figure           `json:"ops_per_sec_with_connect,omitempty"` // of pgbench: connect_ns counts too
 	Latency       Latency           `json:"latency_ns"`
 	Errors        int64             `json:"errors"`
 	ErrorKinds    map[string]int64  `json:"error_kinds"`

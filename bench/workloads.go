@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,23 +12,47 @@ import (
 
 // Workloads are the operations there are. A new one is a line here and the funcs it names.
 var Workloads = []Workload{
-	{Name: "set", Doc: "SET of a value", Command: "set", Kinds: keyValue, Keyed: true, Op: opSet},
-	{Name: "get", Doc: "GET of a value that is there", Command: "get", Kinds: keyValue, Keyed: true, Load: loadValues, Op: opGet},
-	{Name: "ping_mbulk", Alias: "ping", Doc: "PING: the round trip and nothing else", Command: "ping", Kinds: redisKinds, Op: opPing},
+	{Name: "set", Doc: "SET of a value", Title: "SET", Command: "set", Kinds: keyValue, Keys: allKeys, Op: opSet},
+	{Name: "get", Doc: "GET of a value that is there", Title: "GET", Command: "get", Kinds: keyValue, Keys: allKeys, Load: loadValues, Op: opGet},
+	{Name: "ping_mbulk", Alias: "ping", Doc: "PING: the round trip and nothing else", Title: "PING_MBULK", Command: "ping", Kinds: redisKinds, Op: opPing},
+	{Name: "tpcb", Doc: "TPC-B's transaction as pgbench has it: 7 round trips", Kinds: sqlKinds, Load: loadBank, Op: opTPCB},
+	{Name: "simple-update", Doc: "the same without tellers and branches: 5 round trips", Kinds: sqlKinds, Load: loadBank, Op: opSimpleUpdate},
+	{Name: "select", Doc: "SELECT of an account's balance", Kinds: sqlKinds, Load: loadBank, Op: opSelect},
 }
 
 var (
-	keyValue   = []string{"redis", "map"}
+	keyValue   = []string{"redis", "memcached", "map", "bbolt", "buntdb", "sqlite"}
 	redisKinds = []string{"redis"}
+	sqlKinds   = []string{"postgres"}
 )
 
-// Groups are names for several workloads.
-var Groups = []struct{ Name, Doc string }{
-	{"all", "every workload that the target supports"},
+// A Group is a name for several workloads.
+type Group struct {
+	Name, Doc string
+	Holds     func(*Workload) bool
 }
 
-// DefaultWorkloads are measured where none is named.
-var DefaultWorkloads = []string{"set", "get"}
+// Groups are the groups there are.
+var Groups = []Group{
+	{"all", "every workload that the target supports", func(*Workload) bool { return true }},
+	{"redis-benchmark", "the tests of redis-benchmark", func(w *Workload) bool { return w.Title != "" }},
+	{"lrange", "LRANGE of 100 to 600 elements, and the LPUSH before", func(w *Workload) bool { return strings.HasPrefix(w.Name, "lrange_") }},
+	{"pgbench", "the scripts of pgbench", (*Workload).transacts},
+}
+
+// defaultWorkloads are measured where none is named.
+func defaultWorkloads(kind string) string {
+	if kind == "postgres" {
+		return "tpcb,select"
+	}
+	return "set,get"
+}
+
+// transacts tells whether w is of pgbench, whose rows have a scale and a protocol in place of keys and values.
+func (w *Workload) transacts() bool { return slices.Equal(w.Kinds, sqlKinds) }
+
+// allKeys yields the keys of the keyspace.
+func allKeys(p *Params) iter.Seq[string] { return p.Keys.All() }
 
 // Supports tells whether a client of a kind of target can perform w.
 func (w *Workload) Supports(kind string, c Client) bool {
