@@ -169,6 +169,13 @@ func (c *floorConn) Do(ctx context.Context, cmds []bench.Cmd, replies []bench.Re
 	c.turn.Unlock()
 }
 
+// Inline sends line once for each reply, in one write. The replies are valid until the next call.
+func (c *floorConn) Inline(ctx context.Context, line string, replies []bench.Reply) {
+	c.turn.Lock()
+	c.inline(ctx, line, replies)
+	c.turn.Unlock()
+}
+
 func (c *floorConn) get(ctx context.Context, key string) ([]byte, error) {
 	if c.link == nil {
 		if err := c.connect(ctx); err != nil {
@@ -231,6 +238,22 @@ func (c *floorConn) do(ctx context.Context, cmds []bench.Cmd, replies []bench.Re
 		c.out = appendCommand(c.out, cmd)
 	}
 	if n, err := c.exchange(replies[:len(cmds)]); err != nil {
+		fail(replies[n:], err)
+	}
+}
+
+func (c *floorConn) inline(ctx context.Context, line string, replies []bench.Reply) {
+	if c.link == nil {
+		if err := c.connect(ctx); err != nil {
+			fail(replies, err)
+			return
+		}
+	}
+	c.out = c.out[:0]
+	for range replies {
+		c.out = append(append(c.out, line...), "\r\n"...)
+	}
+	if n, err := c.exchange(replies); err != nil {
 		fail(replies[n:], err)
 	}
 }
