@@ -132,9 +132,6 @@ func TestBenchstat(t *testing.T) {
 	if heads[0] != heads[1] {
 		t.Errorf("configuration differs:\n%s\n%s", heads[0], heads[1])
 	}
-	if testing.Short() {
-		t.Skip("building benchstat takes seconds")
-	}
 	cmd := exec.Command("go", "run", "golang.org/x/perf/cmd/benchstat", filepath.Join(dir, "a"), filepath.Join(dir, "b"))
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
