@@ -5,7 +5,8 @@
 
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK = golang.org/x/vuln/cmd/govulncheck@latest
-SERVERS     = redis-server redis-benchmark
+SERVERS     = redis-server redis-benchmark memcached pg_ctl
+PACKAGES    = redis-server redis-tools memcached postgresql libmemcached-tools
 
 .PHONY: all build check test bench vuln servers
 
@@ -34,6 +35,6 @@ servers:
 	@missing=; for s in $(SERVERS); do command -v $$s >/dev/null || missing=1; done; \
 	if [ -n "$$missing" ]; then \
 		if command -v apt-get >/dev/null && [ "$$(id -u)" = 0 ]; then \
-			apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends redis-server redis-tools >/dev/null; \
-		else echo "install first: redis-server and redis-benchmark (Debian: redis-server redis-tools)"; exit 1; fi; \
+			apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(PACKAGES) >/dev/null; \
+		else echo "install first: $(SERVERS) (Debian: $(PACKAGES))"; exit 1; fi; \
 	fi

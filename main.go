@@ -240,8 +240,9 @@ func configureAuth(getenv func(string) string, platform string) (handlers.Auth, 
 // configureTargets makes the targets: what TARGETS and the short forms name, then what is always there.
 func configureTargets(getenv func(string) string) ([]*bench.Target, error) {
 	var targets []*bench.Target
+	always := store.InProcess()
 	add := func(variable, name, rawURL, password string) error {
-		if slices.ContainsFunc(targets, func(t *bench.Target) bool { return t.Name == name }) || name == "map" {
+		if slices.ContainsFunc(slices.Concat(targets, always), func(t *bench.Target) bool { return t.Name == name }) {
 			return &usageError{fmt.Sprintf("%s: there is a target %s already", variable, name)}
 		}
 		t, err := store.Parse(name, rawURL, password, getenv)
@@ -268,6 +269,16 @@ func configureTargets(getenv func(string) string) ([]*bench.Target, error) {
 			return nil, err
 		}
 	}
+	if memcached := getenv("MEMCACHED_URL"); memcached != "" {
+		if err := add("MEMCACHED_URL", "memcached", memcached, ""); err != nil {
+			return nil, err
+		}
+	}
+	if postgres := getenv("POSTGRES_URL"); postgres != "" {
+		if err := add("POSTGRES_URL", "postgres", postgres, getenv("POSTGRES_PASSWORD")); err != nil {
+			return nil, err
+		}
+	}
 	for pair := range strings.FieldsSeq(getenv("TARGETS")) {
 		name, rawURL, ok := strings.Cut(pair, "=")
 		if !ok || !targetName(name) {
@@ -287,7 +298,7 @@ func configureTargets(getenv func(string) string) ([]*bench.Target, error) {
 			return nil, err
 		}
 	}
-	return append(targets, store.Map()), nil
+	return append(targets, always...), nil
 }
 
 func targetName(name string) bool {

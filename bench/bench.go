@@ -68,10 +68,35 @@ type Client struct {
 	Pipeline      bool // can send several commands in one round trip
 }
 
+// An Incrementer is a key-value store that counts: it adds one to the number at key.
+type Incrementer interface {
+	Incr(ctx context.Context, key string) error
+}
+
+// A MultiGetter reads several keys in one round trip and returns how many of them were there.
+type MultiGetter interface {
+	GetMulti(ctx context.Context, keys []string) (found int, err error)
+}
+
+// A Bank is a store that performs pgbench's transactions on the tables that Load has made.
+type Bank interface {
+	// Load makes pgbench's tables at that scale in the schema of the run, once however often it is called.
+	Load(ctx context.Context, run string, scale int) error
+	// Transfer is TPC-B's transaction; simple leaves out tellers and branches.
+	Transfer(ctx context.Context, t Transfer, simple bool) error
+	// Balance reads the balance of an account.
+	Balance(ctx context.Context, account int) (int, error)
+}
+
+// A Transfer is what one TPC-B transaction moves.
+type Transfer struct{ Account, Branch, Teller, Delta int }
+
 // Options are what a client is opened with.
 type Options struct {
 	Connections int           // workers, and so connections to be ready before the clock starts
 	Timeout     time.Duration // bound on one operation and on each stage of a dial
+	Sync        bool          // flush every write to disk
+	Protocol    string        // of Postgres: simple, extended or prepared
 }
 
 // A Target is a configured store.
@@ -80,6 +105,7 @@ type Target struct {
 	TLS, Embedded       bool
 	Clients             []Client
 	Default             []string // clients measured where none is named
+	Syncs               bool     // it is on disk: writes can be flushed
 	// Connect opens a session: it returns once the store has answered.
 	Connect func(ctx context.Context, timeout time.Duration) (Session, error)
 }
@@ -114,12 +140,27 @@ type Counters struct {
 	CPU   time.Duration // of the server's process
 }
 
+// A Registry is a session that remembers runs whose keys have no TTL, so that the next run can remove what a killed one
+// left. A note says which keys those are.
+type Registry interface {
+	Register(ctx context.Context, run, note string) error
+	Registered(ctx context.Context) (notes map[string]string, err error)
+	Unregister(ctx context.Context, run string) error
+}
+
 // Params is what a workload needs to know of its row.
 type Params struct {
-	Keys   Keys
-	Values Values
-	Verify bool
+	Run        string
+	Keys       Keys // nsop:RUN:key:0 and so on
+	Values     Values
+	Verify     bool
+	Compatible bool   // flavor=compatible: exactly what redis-benchmark sends, key prefix aside
+	Supply     uint64 // elements that Load adds for a workload that drains
+	Scale      int    // of pgbench
 }
+
+// Key is the name of a key of the run.
+func (p *Params) Key(name string) string { return "nsop:" + p.Run + ":" + name }
 
 // An Op performs the operations n, n+1, ... in one round trip, one for each element of errs, and stores how each
 // ended. It depends on nothing but n, so that many instances can share one run. One goroutine at a time calls it.
@@ -129,11 +170,16 @@ type Op func(ctx context.Context, n uint64, errs []error)
 type Workload struct {
 	Name, Doc string
 	Alias     string
+	Title     string   // redis-benchmark's name for it; empty where it has none
 	Command   string   // what the server's own statistics call it
 	Kinds     []string // of targets that can do it
 	Clients   []string // that can do it; nil: all
-	Keyed     bool     // it writes keys, which are removed afterwards
-	// Load writes what the operation needs, untimed; nil where it needs nothing.
+	Drains    bool     // each operation takes away an element that Load supplied
+	Grows     bool     // each operation adds an element
+	Forever   bool     // its keys have no TTL in either flavor
+	// Keys yields the keys it writes, which are removed afterwards; nil where it writes none.
+	Keys func(p *Params) iter.Seq[string]
+	// Load writes what the operation needs, untimed; nil where it needs nothing. In flavor compatible it is not called.
 	Load func(ctx context.Context, s Store, p *Params) error
 	// Op returns the operation for one worker, which sends pipeline commands in one round trip.
 	Op func(s Store, p *Params, pipeline int) Op

@@ -46,9 +46,56 @@ var replies = []struct{ prefix, kind string }{
 	{"tls:", "tls"},
 	{"x509:", "tls"},
 	{"remote error: tls", "tls"},
-	{"received unknown message type", "protocol"}, // rueidis
+	{"driver: bad connection", "reset"},
+	{"sql: connection is already closed", "reset"},
+	{"sql: database is closed", "reset"},
+	{"conn closed", "reset"},
+	{"received unknown message type", "protocol"},    // rueidis
+	{"SERVER_ERROR object too large", "unsupported"}, // memcached: beyond the limit of one item
+	{"SERVER_ERROR out of memory", "oom"},
+	{"ERROR Too many open connections", "maxclients"},
+	{"CLIENT_ERROR", "unsupported"},
+	{"memcache: client error", "unsupported"},
+	{"memcache: connect timeout", "timeout"},
+	{"memcache: corrupt", "protocol"},
+	{"database or disk is full", "oom"}, // SQLite
+	{"database is locked", "timeout"},
+	{"database table is locked", "timeout"},
+	{"attempt to write a readonly database", "readonly"},
 	{"redigo: bad response", "protocol"},
 	{"redigo: long response", "protocol"},
+}
+
+// states tells the kind of an error of a SQL server by how its SQLSTATE begins, the first that fits (PostgreSQL, appendix
+// A: error codes).
+var states = []struct{ prefix, kind string }{
+	{"08P01", "protocol"},
+	{"08", "reset"},
+	{"28", "auth"},
+	{"25006", "readonly"},
+	{"42501", "noperm"},
+	{"42", "unsupported"},
+	{"0A", "unsupported"},
+	{"53300", "maxclients"},
+	{"53100", "oom"}, // the disk is full
+	{"53200", "oom"},
+	{"53400", "oom"},
+	{"55P03", "timeout"}, // of a lock
+	{"57014", "timeout"}, // of a statement
+	{"57P01", "reset"},
+	{"57P02", "reset"},
+	{"57P04", "reset"},
+	{"57P05", "reset"},
+	{"57P03", "loading"},
+}
+
+func stateKind(state string) string {
+	for _, s := range states {
+		if strings.HasPrefix(state, s.prefix) {
+			return s.kind
+		}
+	}
+	return "other"
 }
 
 // Kind names the kind of err, one of Kinds. It looks at every error that err wraps.
@@ -63,12 +110,15 @@ func Kind(err error) string {
 		unknown  x509.UnknownAuthorityError
 		hostname x509.HostnameError
 		invalid  x509.CertificateInvalidError
+		state    interface{ SQLState() string }
 	)
 	switch {
 	case err == nil:
 		return ""
 	case errors.As(err, &told):
 		return told.Kind
+	case errors.As(err, &state):
+		return stateKind(state.SQLState())
 	case errors.Is(err, ErrMismatch):
 		return "mismatch"
 	case errors.Is(err, context.Canceled):
@@ -86,6 +136,8 @@ func Kind(err error) string {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, syscall.ETIMEDOUT),
 		errors.As(err, &timeout) && timeout.Timeout():
 		return "timeout"
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		return "oom"
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return "refused"
 	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE), errors.Is(err, io.EOF),

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -26,146 +27,249 @@ func (e *NotFoundError) Error() string { return e.Detail }
 
 // A Row is one combination of a plan, measured once a sample.
 type Row struct {
+	Target      *Target
 	Workload    *Workload
 	Client      Client
 	Concurrency int
 	Pipeline    int
 	Size        int
 	Keyspace    int
+	Flavor      string
+	Scale       int // of pgbench, as
+	Protocol    string
+	Sync        string
 }
 
-// Name is r's name in the Go benchmark format and its key in the history.
-func (r Row) Name(target string) string {
-	return fmt.Sprintf("%s/target=%s/client=%s/concurrency=%d/pipeline=%d/size=%d/keyspace=%d",
-		r.Workload.title(), target, r.Client.Name, r.Concurrency, r.Pipeline, r.Size, r.Keyspace)
+// Name is r's name in the Go benchmark format and its key in the history: parameters beyond the usual ones are in it
+// where they are not the default.
+func (r Row) Name() string {
+	name := fmt.Sprintf("%s/target=%s/client=%s/concurrency=%d", r.Workload.title(), r.Target.Name, r.Client.Name, r.Concurrency)
+	if r.Workload.transacts() {
+		return fmt.Sprintf("%s/scale=%d/protocol=%s", name, r.Scale, r.Protocol)
+	}
+	name += fmt.Sprintf("/pipeline=%d/size=%d/keyspace=%d", r.Pipeline, r.Size, r.Keyspace)
+	if r.Flavor != flavors[0] {
+		name += "/flavor=" + r.Flavor
+	}
+	if r.Sync != syncs[0] {
+		name += "/sync=" + r.Sync
+	}
+	return name
 }
 
 // A Plan is what a run measures.
 type Plan struct {
-	Target   *Target
+	Parts    []Part
 	Spec     Spec
-	Rows     []Row
+	Limits   Limits
 	Warnings []string
-	Deadline time.Duration // of the whole run; 0 is none
+	Several  bool // the report lists targets, in place of one
+}
+
+// A Part of a plan is what it measures of one target.
+type Part struct {
+	Target *Target
+	Rows   []Row
 }
 
 // NewPlan makes the cross product of what s asks for of target. workloads is a comma list, which may name a group, or
 // empty. Its errors are *ParamError, *NotFoundError and *UnsupportedError.
 func NewPlan(t *Target, workloads string, s Spec, l Limits) (*Plan, error) {
-	p := &Plan{Target: t, Spec: s, Deadline: l.Total}
+	p := &Plan{Spec: s, Limits: l}
+	if err := p.add(t, workloads, true); err != nil {
+		return nil, err
+	}
+	return p, p.check()
+}
+
+// add plans what the spec asks for of one more target. What can't be done is an error where strict says that it was
+// asked for by name, else left out with a warning.
+func (p *Plan) add(t *Target, workloads string, strict bool) error {
 	ws, named, err := chooseWorkloads(t, workloads)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	clients, clientsNamed, err := chooseClients(t, s.Clients)
+	clients, clientsNamed, err := chooseClients(t, p.Spec.Clients)
 	if err != nil {
-		return nil, err
+		return err
 	}
+	part := Part{Target: t}
 	// Counted before they are made: a few long lists would fill the memory.
-	each := len(s.Concurrency) * len(s.Pipeline) * len(s.Size) * len(s.Keyspace)
-	tooMany := func(rows int) error {
-		return &ParamError{Detail: fmt.Sprintf("%d rows are more than %d", rows, l.Rows), Allowed: []string{fmt.Sprintf("up to %d rows", l.Rows)}}
-	}
-	if each > l.Rows {
-		return nil, tooMany(each * len(ws) * len(clients))
+	s := &p.Spec
+	if each := len(s.Concurrency) * len(s.Pipeline) * len(s.Size) * len(s.Keyspace); each > p.Limits.Rows {
+		return p.tooMany(each * len(ws) * len(clients))
 	}
 	for _, w := range ws {
+		if detail := w.misfit(t, &p.Spec); detail != "" {
+			if err := p.leaveOut(strict && named, detail); err != nil {
+				return err
+			}
+			continue
+		}
 		for _, c := range clients {
 			if !w.Supports(t.Kind, c) {
-				if err := p.leaveOut(named && clientsNamed, fmt.Sprintf("%s can't do %s on %s", c.Name, w.Name, t.Kind)); err != nil {
-					return nil, err
+				if err := p.leaveOut(strict && named && clientsNamed, fmt.Sprintf("%s can't do %s on %s", c.Name, w.Name, t.Kind)); err != nil {
+					return err
 				}
 				continue
 			}
-			for _, concurrency := range s.Concurrency {
-				for _, pipeline := range s.Pipeline {
-					if pipeline > 1 && !c.Pipeline {
-						// A pipeline is always asked for by name: its default is 1.
-						return nil, &UnsupportedError{Kind: "unsupported", Detail: fmt.Sprintf("%s can't send %d commands in one round trip", c.Name, pipeline), Allowed: []string{"pipeline=1"}}
-					}
-					for _, size := range s.Size {
-						for _, keyspace := range s.Keyspace {
-							p.Rows = append(p.Rows, Row{w, c, concurrency, pipeline, size, keyspace})
-						}
-					}
+			rows, err := p.cross(t, w, c)
+			if err != nil {
+				return err
+			}
+			part.Rows = append(part.Rows, rows...)
+		}
+	}
+	if len(part.Rows) > 0 {
+		p.Parts = append(p.Parts, part)
+	}
+	return nil
+}
+
+// misfit says which parameter of s makes no sense for w on t, if any does.
+func (w *Workload) misfit(t *Target, s *Spec) string {
+	d := DefaultSpec()
+	for _, c := range []struct {
+		wrong bool
+		name  string
+	}{
+		{s.Flavor != d.Flavor && w.Title == "", "flavor"},
+		{s.Sync != d.Sync && !t.Syncs, "sync"},
+		{s.Scale != d.Scale && !w.transacts(), "scale"},
+		{s.Protocol != d.Protocol && !w.transacts(), "protocol"},
+		{w.transacts() && !slices.Equal(s.Pipeline, d.Pipeline), "pipeline"},
+		{w.transacts() && !slices.Equal(s.Size, d.Size), "size"},
+		{w.transacts() && !slices.Equal(s.Keyspace, d.Keyspace), "keyspace"},
+	} {
+		if c.wrong {
+			return fmt.Sprintf("%s does not apply to %s on %s", c.name, w.Name, t.Name)
+		}
+	}
+	return ""
+}
+
+// cross is the cross product of the parameters for one workload through one client.
+func (p *Plan) cross(t *Target, w *Workload, c Client) (rows []Row, err error) {
+	s := &p.Spec
+	for _, concurrency := range s.Concurrency {
+		for _, pipeline := range s.Pipeline {
+			if pipeline > 1 && !c.Pipeline {
+				// A pipeline is always asked for by name: its default is 1.
+				return nil, &UnsupportedError{Kind: "unsupported", Detail: fmt.Sprintf("%s can't send %d commands in one round trip", c.Name, pipeline), Allowed: []string{"pipeline=1"}}
+			}
+			for _, size := range s.Size {
+				if w.Grows && s.Benchtime.Count > uint64(p.elements(size)) {
+					return nil, &ParamError{Parameter: "benchtime", Detail: fmt.Sprintf("%d elements of %d bytes are more than %d bytes", s.Benchtime.Count, size, p.Limits.Data),
+						Allowed: []string{fmt.Sprintf("up to %dx for %s", p.elements(size), w.Name)}}
+				}
+				for _, keyspace := range s.Keyspace {
+					rows = append(rows, Row{t, w, c, concurrency, pipeline, size, keyspace, s.Flavor, s.Scale, s.Protocol, s.Sync})
 				}
 			}
 		}
 	}
-	if len(p.Rows) > l.Rows {
-		return nil, tooMany(len(p.Rows))
-	}
-	if len(p.Rows) == 0 {
-		return nil, &UnsupportedError{Kind: "unsupported", Detail: "nothing that was asked for can be done: " + strings.Join(p.Warnings, "; ")}
-	}
-	if err := p.checkEstimate(p.Estimate(0)); err != nil {
-		return nil, err
-	}
-	return p, nil
+	return rows, nil
 }
+
+// elementOverhead is what a store keeps beside each element of a collection, about.
+const elementOverhead = 64
+
+// elements is how many elements of size bytes a run may have in a store.
+func (p *Plan) elements(size int) int { return p.Limits.Data / (size + elementOverhead) }
+
+// check refuses a plan that is empty, too large or too long.
+func (p *Plan) check() error {
+	switch rows := p.rows(); {
+	case rows > p.Limits.Rows:
+		return p.tooMany(rows)
+	case rows == 0:
+		return &UnsupportedError{Kind: "unsupported", Detail: "nothing that was asked for can be done: " + strings.Join(p.Warnings, "; ")}
+	}
+	return p.checkEstimate(p.Estimate(0))
+}
+
+func (p *Plan) tooMany(rows int) error {
+	return &ParamError{Detail: fmt.Sprintf("%d rows are more than %d", rows, p.Limits.Rows), Allowed: []string{fmt.Sprintf("up to %d rows", p.Limits.Rows)}}
+}
+
+// rows is the number of rows, samples aside.
+func (p *Plan) rows() (n int) {
+	for _, part := range p.Parts {
+		n += len(part.Rows)
+	}
+	return n
+}
+
+// Size is the number of rows, samples counted apart.
+func (p *Plan) Size() int { return p.rows() * p.Spec.Count }
 
 // leaveOut is an error for a combination that was asked for by name, a warning for another.
 func (p *Plan) leaveOut(byName bool, detail string) error {
 	if byName {
 		return &UnsupportedError{Kind: "unsupported", Detail: detail}
 	}
-	if !slices.Contains(p.Warnings, detail) {
-		p.Warnings = append(p.Warnings, detail+": left out")
+	if detail += ": left out"; !slices.Contains(p.Warnings, detail) {
+		p.Warnings = append(p.Warnings, detail)
 	}
 	return nil
 }
 
 // chooseWorkloads resolves a comma list of names, aliases and groups; named tells that each was asked for by name.
 func chooseWorkloads(t *Target, text string) (ws []*Workload, named bool, err error) {
-	names := strings.Split(text, ",")
+	supported := func(w *Workload) bool {
+		return slices.ContainsFunc(t.Clients, func(c Client) bool { return w.Supports(t.Kind, c) })
+	}
 	named = text != ""
 	if !named {
-		names = DefaultWorkloads
+		text = defaultWorkloads(t.Kind)
 	}
-	add := func(name string, w *Workload) error {
-		if slices.Contains(ws, w) {
-			return &ParamError{Parameter: "workloads", Detail: fmt.Sprintf("%q is given twice", name)}
-		}
-		ws = append(ws, w)
-		return nil
-	}
-	for _, name := range names {
-		if name == "all" {
+	for name := range strings.SplitSeq(text, ",") {
+		if g := slices.IndexFunc(Groups, func(g Group) bool { return g.Name == name }); g >= 0 {
 			named = false
+			before := len(ws)
 			for i := range Workloads {
-				if w := &Workloads[i]; slices.ContainsFunc(t.Clients, func(c Client) bool { return w.Supports(t.Kind, c) }) {
-					if err := add(w.Name, w); err != nil {
-						return nil, false, err
+				if w := &Workloads[i]; supported(w) && Groups[g].Holds(w) {
+					if slices.Contains(ws, w) {
+						return nil, false, &ParamError{Parameter: "workloads", Detail: fmt.Sprintf("%q is given twice", w.Name)}
 					}
+					ws = append(ws, w)
 				}
+			}
+			if len(ws) == before {
+				return nil, false, &UnsupportedError{Kind: "unsupported", Detail: fmt.Sprintf("%s can't do any of %s", t.Name, name), Allowed: WorkloadNames(t)}
 			}
 			continue
 		}
 		w := findWorkload(name)
-		if w == nil {
+		switch {
+		case w == nil:
 			return nil, false, &NotFoundError{fmt.Sprintf("no workload %q", name), WorkloadNames(t)}
-		}
-		if !slices.ContainsFunc(t.Clients, func(c Client) bool { return w.Supports(t.Kind, c) }) {
+		case !supported(w):
 			return nil, false, &UnsupportedError{Kind: "unsupported", Detail: fmt.Sprintf("%s can't do %s", t.Name, w.Name), Allowed: WorkloadNames(t)}
+		case slices.Contains(ws, w):
+			return nil, false, &ParamError{Parameter: "workloads", Detail: fmt.Sprintf("%q is given twice", name)}
 		}
-		if err := add(name, w); err != nil {
-			return nil, false, err
-		}
+		ws = append(ws, w)
 	}
 	return ws, named, nil
 }
 
-// WorkloadNames are the workloads that target supports, and the groups.
+// WorkloadNames are the workloads that target supports, and the groups that hold one of them.
 func WorkloadNames(t *Target) (names []string) {
+	var groups []string
 	for i := range Workloads {
-		if w := &Workloads[i]; slices.ContainsFunc(t.Clients, func(c Client) bool { return w.Supports(t.Kind, c) }) {
-			names = append(names, w.Name)
+		w := &Workloads[i]
+		if !slices.ContainsFunc(t.Clients, func(c Client) bool { return w.Supports(t.Kind, c) }) {
+			continue
+		}
+		names = append(names, w.Name)
+		for _, g := range Groups {
+			if g.Holds(w) && !slices.Contains(groups, g.Name) {
+				groups = append(groups, g.Name)
+			}
 		}
 	}
-	for _, g := range Groups {
-		names = append(names, g.Name)
-	}
-	return names
+	return append(names, groups...)
 }
 
 func chooseClients(t *Target, names []string) (clients []Client, named bool, err error) {
@@ -186,13 +290,26 @@ func chooseClients(t *Target, names []string) (clients []Client, named bool, err
 	return clients, named, nil
 }
 
+// all yields every row.
+func (p *Plan) all() iter.Seq[Row] {
+	return func(yield func(Row) bool) {
+		for _, part := range p.Parts {
+			for _, r := range part.Rows {
+				if !yield(r) {
+					return
+				}
+			}
+		}
+	}
+}
+
 // rowOverhead is what dialling, loading little data and cleaning up take on a near store.
 const rowOverhead = 20 * time.Millisecond
 
 // Estimate is how long the run will take, given the round trip to the store, which only numbers of operations depend on.
 func (p *Plan) Estimate(roundTrip time.Duration) time.Duration {
 	var total float64
-	for _, r := range p.Rows {
+	for r := range p.all() {
 		for _, e := range []Extent{p.Spec.Benchtime, p.Spec.Warmup} {
 			total += float64(e.Time)
 			total += float64(e.Count) * float64(roundTrip) / float64(min(r.Concurrency, parallel)*r.Pipeline)
@@ -207,10 +324,10 @@ const parallel = 4
 
 // checkEstimate refuses what can't finish in time.
 func (p *Plan) checkEstimate(estimate time.Duration) error {
-	if p.Deadline == 0 || estimate <= p.Deadline {
+	if estimate <= p.Limits.Total {
 		return nil
 	}
 	return &ParamError{Parameter: "benchtime", Estimate: estimate,
-		Detail:  fmt.Sprintf("%d rows of %d samples take about %s, more than the %s that a request has", len(p.Rows), p.Spec.Count, estimate.Round(time.Second), p.Deadline),
+		Detail:  fmt.Sprintf("%d rows of %d samples take about %s, more than the %s that a request has", p.rows(), p.Spec.Count, estimate.Round(time.Second), p.Limits.Total),
 		Allowed: []string{"fewer rows or samples, or a shorter benchtime"}}
 }

@@ -4,11 +4,15 @@ import (
 	"math"
 	"strconv"
 	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
 // A Report is what a run answers.
 type Report struct {
 	Run        string        `json:"run"`
+	Suite      string        `json:"suite,omitempty"`    // whose plan it was
+	Imported   string        `json:"imported,omitempty"` // the tool that measured it, where that was not nsop
 	StartedAt  time.Time     `json:"started_at"`
 	ElapsedNS  int64         `json:"elapsed_ns"`
 	Vantage    any           `json:"vantage"`
@@ -39,15 +43,21 @@ type Result struct {
 	Client        string            `json:"client"`
 	ClientVersion string            `json:"client_version"`
 	Concurrency   int               `json:"concurrency"`
-	Pipeline      int               `json:"pipeline"`
-	Size          int               `json:"size"`
-	Keyspace      int               `json:"keyspace"`
+	Pipeline      int               `json:"pipeline,omitempty"`
+	Size          int               `json:"size,omitempty"`
+	Keyspace      int               `json:"keyspace,omitempty"`
+	Flavor        string            `json:"flavor,omitempty"`
+	Sync          string            `json:"sync,omitempty"`
+	Scale         int               `json:"scale,omitempty"`    // of pgbench, as
+	Protocol      string            `json:"protocol,omitempty"` // this
 	Sample        int               `json:"sample"`
 	Iterations    int64             `json:"iterations"`
 	ElapsedNS     int64             `json:"elapsed_ns"`
 	NSPerOp       *Figure           `json:"ns_per_op"`
 	OpsPerSec     *Figure           `json:"ops_per_sec"`
+	OpsWithDial   *Figure           `json:"ops_per_sec_with_connect,omitempty"` // of pgbench: connect_ns counts too
 	Latency       Latency           `json:"latency_ns"`
+	Histogram     string            `json:"histogram,omitempty"` // V2, base64, where it was asked for
 	Errors        int64             `json:"errors"`
 	ErrorKinds    map[string]int64  `json:"error_kinds"`
 	ErrorSamples  map[string]string `json:"error_samples"`
@@ -63,6 +73,8 @@ type Result struct {
 	Settings      map[string]any    `json:"settings"`
 	Labels        map[string]string `json:"labels,omitempty"`
 	Warnings      []string          `json:"warnings"`
+
+	Latencies *hdrhistogram.Histogram `json:"-"` // nil where nothing completed, or where only figures are known
 }
 
 // ServerCost is what the store itself reports of a row: null where it does not say.

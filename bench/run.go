@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"math"
 	"runtime"
@@ -52,90 +53,126 @@ type Meter struct {
 // embeddedWarning is the first warning of every report about something in-process.
 const embeddedWarning = "embedded store: no real store was measured"
 
-// Run measures the plan under the name id. The report is never nil and holds what had been measured when an error ended the run: the
-// context's cause, a *LostError, a *FailedError, a *ParamError or an *UnsupportedError.
+// Run measures the plan under the name id. The report is never nil and holds what had been measured when an error ended
+// the run: the context's cause, a *LostError, a *FailedError, a *ParamError or an *UnsupportedError.
 func (p *Plan) Run(ctx context.Context, id string, meter Meter, observe func(Progress)) (report *Report, err error) {
-	started := time.Now()
-	report = &Report{Run: id, StartedAt: started.UTC(), Results: []*Result{}, Assertions: []Assertion{}, Warnings: []string{},
-		Target: &TargetInfo{Name: p.Target.Name, Kind: p.Target.Kind, Address: p.Target.Address, TLS: p.Target.TLS, Embedded: p.Target.Embedded}}
-	if p.Target.Embedded {
-		report.Warnings = append(report.Warnings, embeddedWarning)
+	r := &runner{Plan: p, meter: meter, observe: observe, started: time.Now()}
+	r.report = &Report{Run: id, StartedAt: r.started.UTC(), Results: []*Result{}, Assertions: []Assertion{}, Warnings: []string{}}
+	for _, part := range p.Parts {
+		if part.Target.Embedded && !slices.Contains(r.report.Warnings, embeddedWarning) {
+			r.report.Warnings = append(r.report.Warnings, embeddedWarning)
+		}
 	}
-	report.Warnings = append(report.Warnings, p.Warnings...)
+	r.report.Warnings = append(r.report.Warnings, p.Warnings...)
+	r.progress = Progress{Run: id, Rows: p.Size()}
 	defer func() {
-		report.ElapsedNS = int64(time.Since(started))
+		r.report.ElapsedNS = int64(time.Since(r.started))
 		for _, a := range p.Spec.Asserts {
-			report.Assertions = append(report.Assertions, a.Check(report.Results)...)
+			r.report.Assertions = append(r.report.Assertions, a.Check(r.report.Results)...)
 		}
 	}()
+	for _, part := range p.Parts {
+		if err := r.part(ctx, part); err != nil {
+			return r.report, err
+		}
+	}
+	return r.report, failed(r.report.Results)
+}
 
-	session, err := p.Target.Connect(ctx, p.Spec.Timeout)
+// A runner is a run that is going on.
+type runner struct {
+	*Plan
+	meter    Meter
+	observe  func(Progress)
+	started  time.Time
+	report   *Report
+	progress Progress
+}
+
+// tell reports how far the run is, within being the part of the present row that is done.
+func (r *runner) tell(within float64) {
+	r.progress.Elapsed = time.Since(r.started)
+	r.progress.Fraction = (float64(r.progress.Row) + within) / float64(r.progress.Rows)
+	r.observe(r.progress)
+}
+
+// part measures what the plan has of one target.
+func (r *runner) part(ctx context.Context, part Part) error {
+	t := part.Target
+	info := &TargetInfo{Name: t.Name, Kind: t.Kind, Address: t.Address, TLS: t.TLS, Embedded: t.Embedded}
+	if r.Several {
+		r.report.Targets = append(r.report.Targets, info)
+	} else {
+		r.report.Target = info
+	}
+	session, err := t.Connect(ctx, r.Spec.Timeout)
 	if err != nil {
-		return report, p.lost(ctx, err)
+		return lostTarget(ctx, t, err)
 	}
 	defer func() {
-		if cerr := session.Close(); cerr != nil && err == nil {
-			report.Warnings = append(report.Warnings, "close: "+cerr.Error())
+		if err := session.Close(); err != nil {
+			r.report.Warnings = append(r.report.Warnings, fmt.Sprintf("close %s: %v", t.Name, err))
 		}
 	}()
 	server := session.Server()
-	report.Target.Server, report.Target.Mode = server.Version, server.Mode
-	report.Warnings = append(report.Warnings, server.Warnings...)
-	estimate := p.Estimate(server.RoundTrip)
-	if err := p.checkEstimate(estimate); err != nil {
-		return report, err
+	info.Server, info.Mode = server.Version, server.Mode
+	r.report.Warnings = append(r.report.Warnings, server.Warnings...)
+	if r.progress.Estimate == 0 {
+		r.progress.Estimate = r.Estimate(server.RoundTrip)
+		r.progress.Seconds = r.progress.Estimate.Seconds()
 	}
-	if err := p.checkFree(server); err != nil {
-		return report, err
+	if err := r.checkEstimate(r.progress.Estimate); err != nil {
+		return err
 	}
-
-	progress := Progress{Run: report.Run, Rows: len(p.Rows) * p.Spec.Count, Estimate: estimate, Seconds: estimate.Seconds()}
-	tell := func(within float64) {
-		progress.Elapsed = time.Since(started)
-		progress.Fraction = (float64(progress.Row) + within) / float64(progress.Rows)
-		observe(progress)
+	if err := checkFree(part, server); err != nil {
+		return err
 	}
-	tell(0)
+	r.tell(0)
+	end, err := r.ledger(ctx, session, part)
+	if err != nil {
+		return lostTarget(ctx, t, err)
+	}
+	defer end()
 	// Samples are the outer loop, so that a drift of the path or of the machine meets every row alike.
-	for sample := range p.Spec.Count {
-		for _, row := range p.Rows {
-			progress.Name, progress.Result = row.Name(p.Target.Name), nil
-			result, lost := (&sampler{p, row, session, report.Run, meter, tell}).measure(ctx)
+	for sample := range r.Spec.Count {
+		for _, row := range part.Rows {
+			r.progress.Name, r.progress.Result = row.Name(), nil
+			result, lost := (&sampler{runner: r, Row: row, session: session}).measure(ctx)
 			result.Sample = sample + 1
 			if err := context.Cause(ctx); err != nil && result.Iterations == 0 {
-				return report, err // the row had not begun
+				return err // the row had not begun
 			}
-			report.Results = append(report.Results, result)
-			progress.Row, progress.Result = progress.Row+1, result
-			tell(0)
+			r.report.Results = append(r.report.Results, result)
+			r.progress.Row, r.progress.Result = r.progress.Row+1, result
+			r.tell(0)
 			if err := context.Cause(ctx); err != nil {
-				return report, err
+				return err
 			}
 			if lost != nil {
 				// What failed may have been this client or this one connection: ask once more before giving up.
-				pingCtx, cancel := context.WithTimeout(ctx, min(p.Spec.Timeout, lastChance))
+				pingCtx, cancel := context.WithTimeout(ctx, min(r.Spec.Timeout, lastChance))
 				err := session.Ping(pingCtx)
 				cancel()
 				if err != nil {
-					return report, p.lost(ctx, lost)
+					return lostTarget(ctx, t, lost)
 				}
 			}
 		}
 	}
-	return report, failed(report.Results)
+	return nil
 }
 
 // lastChance bounds the question whether a target that was lost is there.
 const lastChance = 500 * time.Millisecond
 
-// lost is err as a *LostError, unless it was the caller who ended the run.
-func (p *Plan) lost(ctx context.Context, err error) error {
+// lostTarget is err as a *LostError, unless it was the caller who ended the run.
+func lostTarget(ctx context.Context, t *Target, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
 	}
-	name := p.Target.Name
-	if p.Target.Address != "" {
-		name += " at " + p.Target.Address
+	name := t.Name
+	if t.Address != "" {
+		name += " at " + t.Address
 	}
 	return &LostError{name, err}
 }
@@ -161,14 +198,14 @@ func mostFrequent(kinds map[string]int64) (kind string) {
 }
 
 // checkFree refuses to fill more than half of what the store has free: others may share it.
-func (p *Plan) checkFree(server Server) error {
+func checkFree(part Part, server Server) error {
 	if server.Free < 0 {
 		return nil
 	}
-	for _, r := range p.Rows {
-		if r.Workload.Keyed && int64(r.Size)*int64(r.Keyspace) > server.Free/2 {
+	for _, r := range part.Rows {
+		if r.Workload.Keys != nil && int64(r.Size)*int64(r.Keyspace) > server.Free/2 {
 			return &UnsupportedError{Kind: "oom", Detail: fmt.Sprintf("%d keys of %d bytes are more than half of the %d bytes that %s has free",
-				r.Keyspace, r.Size, server.Free, p.Target.Name)}
+				r.Keyspace, r.Size, server.Free, r.Target.Name)}
 		}
 	}
 	return nil
@@ -176,22 +213,37 @@ func (p *Plan) checkFree(server Server) error {
 
 // A sampler measures one sample of one row.
 type sampler struct {
-	*Plan
+	*runner
 	Row
 	session Session
-	run     string
-	meter   Meter
-	tell    func(fraction float64)
+	limit   uint64 // operations that the row's data allows; 0 is no limit
+}
+
+func (r *runner) params(row Row) *Params {
+	p := &Params{Run: r.report.Run, Verify: r.Spec.Verify, Compatible: row.Flavor == "compatible", Scale: row.Scale, Values: NewValues(row.Size)}
+	p.Keys = NewKeys(p.Key("key:"), row.Keyspace)
+	return p
 }
 
 // measure performs the stages of a row: open, load, warm up, run, clean up. lost is why the connection failed, if it did.
 func (s *sampler) measure(ctx context.Context) (r *Result, lost error) {
-	r = &Result{Name: s.Row.Name(s.Target.Name), Target: s.Target.Name, Embedded: s.Target.Embedded, Workload: s.Workload.Name,
-		Client: s.Client.Name, ClientVersion: s.Client.Version, Concurrency: s.Concurrency, Pipeline: s.Pipeline, Size: s.Size,
-		Keyspace: s.Keyspace, Labels: s.Spec.Labels, ErrorKinds: map[string]int64{}, ErrorSamples: map[string]string{},
-		Settings: map[string]any{}, Warnings: []string{}}
+	r = &Result{Name: s.Row.Name(), Target: s.Target.Name, Embedded: s.Target.Embedded, Workload: s.Workload.Name,
+		Client: s.Client.Name, ClientVersion: s.Client.Version, Concurrency: s.Concurrency, Labels: s.Spec.Labels,
+		ErrorKinds: map[string]int64{}, ErrorSamples: map[string]string{}, Settings: map[string]any{}, Warnings: []string{}}
+	if s.Workload.transacts() {
+		r.Scale, r.Protocol = s.Scale, s.Protocol
+	} else {
+		r.Pipeline, r.Size, r.Keyspace = s.Pipeline, s.Size, s.Keyspace
+	}
+	if s.Workload.Title != "" {
+		r.Flavor = s.Flavor
+	}
+	if s.Target.Syncs {
+		r.Sync = s.Sync
+	}
 	opened := time.Now()
-	store, err := s.session.Open(ctx, s.Client.Name, Options{Connections: s.Concurrency, Timeout: s.Spec.Timeout})
+	store, err := s.session.Open(ctx, s.Client.Name, Options{Connections: s.Concurrency, Timeout: s.Spec.Timeout,
+		Sync: s.Sync == "full", Protocol: s.Protocol})
 	if err != nil {
 		return r, s.stageFailed(ctx, r, err)
 	}
@@ -201,32 +253,41 @@ func (s *sampler) measure(ctx context.Context) (r *Result, lost error) {
 	info := store.Info()
 	r.Connections, r.Settings = info.Connections, info.Settings
 
-	params := &Params{Keys: NewKeys("nsop:"+s.run+":key:", s.Keyspace), Values: NewValues(s.Size), Verify: s.Spec.Verify}
-	if s.Workload.Keyed {
+	params := s.params(s.Row)
+	if s.Workload.Keys != nil && !params.Compatible {
+		// In flavor compatible a test works on what the one before left: its keys are removed at the end of the run.
 		defer func() {
-			if err := s.remove(ctx, params.Keys, lost != nil); err != nil {
+			if err := s.remove(ctx, s.Workload.Keys(params), lost != nil); err != nil {
 				r.Warnings = append(r.Warnings, fmt.Sprintf("keys were left behind, they expire within an hour: %v", err))
 			}
 		}()
 	}
-	if s.Workload.Load != nil {
-		if err := s.load(ctx, store, params); err != nil {
-			return r, s.stageFailed(ctx, r, err)
+	warmup := s.Spec.Warmup
+	if s.Workload.Drains {
+		if warmup.Time > 0 {
+			warmup = Extent{Count: drainWarmup}
 		}
+		params.Supply = warmup.Count
 	}
-	l := &load{pipeline: s.Pipeline, batch: 1, timeout: s.Spec.Timeout, abort: func() { _ = store.Close() }}
+	if err := s.load(ctx, store, params); err != nil {
+		return r, s.stageFailed(ctx, r, err)
+	}
+	l := &load{pipeline: max(s.Pipeline, 1), batch: 1, timeout: s.Spec.Timeout, abort: func() { _ = store.Close() }}
 	for i := range s.Concurrency {
-		l.ops = append(l.ops, s.Workload.Op(dedicate(store, i), params, s.Pipeline))
+		l.ops = append(l.ops, s.Workload.Op(dedicate(store, i), params, l.pipeline))
 	}
-	warm := l.with(s.Spec.Warmup).run(ctx)
+	warm := l.with(warmup).run(ctx)
 	if warm.lost || warm.iterations == 0 && warm.failed() > 0 {
 		// The row would only repeat it: what the warm-up saw is the answer, but nothing of it is an operation measured.
 		r.Errors, r.ErrorKinds, r.ErrorSamples, r.Mismatches = warm.failed(), warm.errors, warm.samples, warm.mismatches
 		return r, lostBy(warm)
 	}
-	if warm.iterations > 0 && warm.min < int64(shortest) && s.Pipeline == 1 {
+	if warm.iterations > 0 && warm.min < int64(shortest) && l.pipeline == 1 {
 		l.batch = int(int64(batchTime) / max(warm.min, 10))
 		r.Warnings = append(r.Warnings, fmt.Sprintf("an operation is shorter than %s: the clock is read once for %d, and latencies are means over so many", shortest, l.batch))
+	}
+	if s.limit, err = s.supply(ctx, store, params, warm); err != nil {
+		return r, s.stageFailed(ctx, r, err)
 	}
 	var before, after reading
 	s.readServer(ctx, &before)
@@ -239,21 +300,55 @@ func (s *sampler) measure(ctx context.Context) (r *Result, lost error) {
 		}
 		s.tell(min(f, 1))
 	}
-	m := l.with(s.Spec.Benchtime).run(ctx)
+	timed := l.with(s.Spec.Benchtime)
+	if s.limit > 0 {
+		timed.limit = min(timed.limit, s.limit)
+	}
+	m := timed.run(ctx)
 	s.readProcess(&after)
 	if after.serverErr = errLost; !m.lost && ctx.Err() == nil {
 		s.readServer(ctx, &after)
 	}
 	r.count(m)
 	r.cost(&before, &after, m)
+	if s.Workload.transacts() && m.iterations > 0 {
+		r.OpsWithDial = NewRate(float64(m.iterations) / (m.elapsed + time.Duration(connect)).Seconds())
+	}
 	r.Connections = max(r.Connections, store.Info().Connections)
 	if m.iterations > 0 && float64(m.misses) > 0.01*float64(m.iterations) {
 		r.Warnings = append(r.Warnings, fmt.Sprintf("%.1f%% of the operations missed", 100*float64(m.misses)/float64(m.iterations)))
+	}
+	if s.Spec.Benchtime.Time > 0 && s.limit > 0 && uint64(m.iterations+m.failed()) >= s.limit {
+		r.Warnings = append(r.Warnings, fmt.Sprintf("ended after %d operations: more data than that is not put into the store", s.limit))
 	}
 	if m.lost {
 		return r, lostBy(m)
 	}
 	return r, nil
+}
+
+// drainWarmup is how many elements a warm-up that is given as a time may take away.
+const drainWarmup = 1000
+
+// supply puts into the store what the row is going to take away, and says how many operations its data allows.
+func (s *sampler) supply(ctx context.Context, store Store, p *Params, warm *measured) (limit uint64, err error) {
+	most := uint64(s.elements(s.Size))
+	switch {
+	case s.Workload.Grows:
+		return most, nil
+	case !s.Workload.Drains || p.Compatible:
+		return 0, nil
+	}
+	need := s.Spec.Benchtime.Count
+	if s.Spec.Benchtime.Time > 0 {
+		// Twice as many as the warm-up's rate would need, since it was the slower part.
+		need = 1000
+		if warm.elapsed > 0 {
+			need += uint64(2 * float64(warm.iterations) / warm.elapsed.Seconds() * s.Spec.Benchtime.Time.Seconds())
+		}
+	}
+	p.Supply = min(need, most)
+	return p.Supply, s.load(ctx, store, p)
 }
 
 func dedicate(s Store, worker int) Store {
@@ -265,6 +360,9 @@ func dedicate(s Store, worker int) Store {
 
 // load writes the row's data, and gives up once the run is cut off.
 func (s *sampler) load(ctx context.Context, store Store, params *Params) error {
+	if s.Workload.Load == nil || params.Compatible {
+		return nil
+	}
 	stop := context.AfterFunc(ctx, func() { _ = store.Close() })
 	defer stop()
 	if err := s.Workload.Load(ctx, store, params); err != nil {
@@ -309,7 +407,7 @@ func lostBy(m *measured) error {
 }
 
 // remove deletes the row's keys. When the run was cut off there is only a moment, and a store that is lost gets none.
-func (s *sampler) remove(ctx context.Context, keys Keys, lost bool) error {
+func (s *sampler) remove(ctx context.Context, keys iter.Seq[string], lost bool) error {
 	bound := 30 * time.Second
 	switch {
 	case lost:
@@ -319,7 +417,7 @@ func (s *sampler) remove(ctx context.Context, keys Keys, lost bool) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bound)
 	defer cancel()
-	return s.session.Remove(ctx, keys.All())
+	return s.session.Remove(ctx, keys)
 }
 
 // A reading is what this process and the server had consumed at one moment.
@@ -358,7 +456,7 @@ func (r *Result) count(m *measured) {
 	n := float64(m.iterations)
 	r.NSPerOp = NewFigure(float64(m.elapsed) / n)
 	r.OpsPerSec = NewRate(n / m.elapsed.Seconds())
-	r.Latency = latency(m)
+	r.Latency, r.Latencies = latency(m), m.histogram
 }
 
 // latency derives the distribution. A percentile p needs 1/(1-p) samples for one to lie above it.
@@ -403,7 +501,8 @@ func (r *Result) cost(before, after *reading, m *measured) {
 		return
 	}
 	r.Server = &ServerCost{CPUPercent: NewFigure(100 * float64(after.server.CPU-before.server.CPU) / float64(m.elapsed))}
-	if calls := after.server.Calls - before.server.Calls; calls > 0 {
+	// A server that counts its calls need not time them.
+	if calls := after.server.Calls - before.server.Calls; calls > 0 && after.server.Time > 0 {
 		r.Server.NSPerCall = NewFigure(float64(after.server.Time-before.server.Time) / float64(calls))
 	}
 }

@@ -40,6 +40,10 @@ type Spec struct {
 	Verify      bool
 	Save        bool
 	Timeout     time.Duration
+	Flavor      string // sound or compatible
+	Scale       int
+	Protocol    string // simple, extended or prepared
+	Sync        string // off or full
 	Asserts     []Assert
 	Labels      map[string]string
 }
@@ -61,7 +65,7 @@ func (e Extent) String() string {
 func DefaultSpec() Spec {
 	return Spec{Concurrency: []int{1}, Pipeline: []int{1}, Size: []int{100}, Keyspace: []int{1},
 		Benchtime: Extent{Time: time.Second}, Warmup: Extent{Count: 100}, Count: 1, Save: true,
-		Timeout: 5 * time.Second, Labels: map[string]string{}}
+		Timeout: 5 * time.Second, Flavor: "sound", Scale: 1, Protocol: "prepared", Sync: "off", Labels: map[string]string{}}
 }
 
 // parameter is one line of the table of parameters.
@@ -121,6 +125,19 @@ var Parameters = []parameter{
 		s.Verify, err = parseBool(v)
 		return err
 	}},
+	{"flavor", "of the redis-benchmark catalogue", "compatible", func(s *Spec, v string, _ Limits) error {
+		return oneOf(&s.Flavor, v, flavors)
+	}},
+	{"scale", "of pgbench: 100,000 accounts each", "10", func(s *Spec, v string, _ Limits) (err error) {
+		s.Scale, err = within(1, maxScale, "whole number", strconv.Atoi)(v)
+		return err
+	}},
+	{"protocol", "of Postgres", "simple", func(s *Spec, v string, _ Limits) error {
+		return oneOf(&s.Protocol, v, protocols)
+	}},
+	{"sync", "full: a store on disk flushes every write", "full", func(s *Spec, v string, _ Limits) error {
+		return oneOf(&s.Sync, v, syncs)
+	}},
 	{"timeout", "bound on one operation, and on each stage before the first", "5s", func(s *Spec, v string, l Limits) (err error) {
 		if s.Timeout, err = time.ParseDuration(v); err != nil || s.Timeout < time.Millisecond {
 			return fmt.Errorf("%q is no duration of at least 1ms", v)
@@ -142,6 +159,23 @@ var Parameters = []parameter{
 	}},
 }
 
+// maxScale bounds pgbench's tables: 15 MB a unit.
+const maxScale = 100
+
+var (
+	flavors   = []string{"sound", "compatible"}
+	protocols = []string{"simple", "extended", "prepared"}
+	syncs     = []string{"off", "full"}
+)
+
+func oneOf(field *string, value string, allowed []string) error {
+	if !slices.Contains(allowed, value) {
+		return fmt.Errorf("no %q", value)
+	}
+	*field = value
+	return nil
+}
+
 // allowed says in words what each parameter takes.
 func allowed(name string, l Limits) []string {
 	upTo := func(n int) []string { return []string{fmt.Sprintf("1 to %d", n)} }
@@ -158,6 +192,14 @@ func allowed(name string, l Limits) []string {
 		return []string{"a duration up to " + l.Benchtime.String(), "a number of operations as 10000x"}
 	case "timeout":
 		return []string{"a duration from 1ms to " + l.Total.String()}
+	case "flavor":
+		return flavors
+	case "scale":
+		return upTo(maxScale)
+	case "protocol":
+		return protocols
+	case "sync":
+		return syncs
 	case "verify", "save":
 		return []string{"true", "false"}
 	case "assert":

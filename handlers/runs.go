@@ -138,11 +138,11 @@ func (rs *runs) find(id string) *ended {
 func (s *Service) perform(ctx context.Context, plan *bench.Plan, observe func(bench.Progress)) (report *bench.Report, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	ctx, stop := context.WithTimeoutCause(ctx, plan.Deadline, errTotal)
+	ctx, stop := context.WithTimeoutCause(ctx, plan.Limits.Total, errTotal)
 	defer stop()
-	run := &running{id: uuid.Must(uuid.NewV7()).String(), cancel: cancel, done: make(chan struct{}), started: time.Now(), target: plan.Target}
+	run := &running{id: uuid.Must(uuid.NewV7()).String(), cancel: cancel, done: make(chan struct{}), started: time.Now(), target: plan.Parts[0].Target}
 	estimate := plan.Estimate(0)
-	run.progress = bench.Progress{Run: run.id, Rows: len(plan.Rows) * plan.Spec.Count, Estimate: estimate, Seconds: estimate.Seconds()}
+	run.progress = bench.Progress{Run: run.id, Rows: plan.Size(), Estimate: estimate, Seconds: estimate.Seconds()}
 	if err := s.runs.begin(run); err != nil {
 		return nil, err
 	}

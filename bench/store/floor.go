@@ -26,7 +26,7 @@ type floor struct {
 func openFloor(ctx context.Context, d *dialer, e endpoint, o bench.Options) (bench.Store, error) {
 	s := &floor{dialer: d, o: o}
 	for range o.Connections {
-		c := &floorConn{dialer: d, at: e, timeout: o.Timeout, alone: o.Connections == 1}
+		c := &floorConn{wire: wire{dialer: d, timeout: o.Timeout, alone: o.Connections == 1}, at: e}
 		c.in.fill = c.read
 		s.conns = append(s.conns, c)
 	}
@@ -122,24 +122,29 @@ type link interface {
 	close()
 }
 
-// A floorConn is one connection of a floor. It dials again when it is next used after it broke.
-type floorConn struct {
+// A wire is one connection of a bare socket's store. It dials again when it is next used after it broke.
+type wire struct {
 	dialer  *dialer
-	at      endpoint
 	timeout time.Duration
-	alone   bool // the only connection of its store
+	alone   bool // the only connection that is used at a time
 
-	turn  sync.Mutex // held by the operation going on; guards what follows
-	link  link       // nil: not connected. Changed under mu too
-	out   []byte
-	in    respReader
-	reply [2]bench.Reply
+	turn sync.Mutex // held by the operation going on; guards what follows
+	link link       // nil: not connected. Changed under mu too
+	out  []byte
+	in   respReader
 
 	mu     sync.Mutex // guards closed, and link against interrupt
 	closed bool
 }
 
-func (c *floorConn) read(p []byte) (int, error) { return c.link.read(p) }
+func (c *wire) read(p []byte) (int, error) { return c.link.read(p) }
+
+// A floorConn is one connection of a floor.
+type floorConn struct {
+	wire
+	at    endpoint
+	reply [2]bench.Reply
+}
 
 // Get returns the value of key, valid until the next call.
 func (c *floorConn) Get(ctx context.Context, key string) ([]byte, error) {
@@ -161,6 +166,13 @@ func (c *floorConn) Set(ctx context.Context, key string, value []byte) error {
 func (c *floorConn) Do(ctx context.Context, cmds []bench.Cmd, replies []bench.Reply) {
 	c.turn.Lock()
 	c.do(ctx, cmds, replies)
+	c.turn.Unlock()
+}
+
+// Inline sends line once for each reply, in one write. The replies are valid until the next call.
+func (c *floorConn) Inline(ctx context.Context, line string, replies []bench.Reply) {
+	c.turn.Lock()
+	c.inline(ctx, line, replies)
 	c.turn.Unlock()
 }
 
@@ -230,6 +242,22 @@ func (c *floorConn) do(ctx context.Context, cmds []bench.Cmd, replies []bench.Re
 	}
 }
 
+func (c *floorConn) inline(ctx context.Context, line string, replies []bench.Reply) {
+	if c.link == nil {
+		if err := c.connect(ctx); err != nil {
+			fail(replies, err)
+			return
+		}
+	}
+	c.out = c.out[:0]
+	for range replies {
+		c.out = append(append(c.out, line...), "\r\n"...)
+	}
+	if n, err := c.exchange(replies); err != nil {
+		fail(replies[n:], err)
+	}
+}
+
 // exchange sends out and reads the replies. It returns how many it read; a connection that failed is dropped.
 func (c *floorConn) exchange(replies []bench.Reply) (int, error) {
 	err := c.link.send(c.out, false)
@@ -243,8 +271,11 @@ func (c *floorConn) exchange(replies []bench.Reply) (int, error) {
 	return n, err
 }
 
-// connect dials and performs the handshake, within the timeout in all.
-func (c *floorConn) connect(ctx context.Context) error {
+// connect dials and lets the server know who and where.
+func (c *floorConn) connect(ctx context.Context) error { return c.wire.connect(ctx, c.handshake) }
+
+// connect dials and calls handshake, within the timeout in all.
+func (c *wire) connect(ctx context.Context, handshake func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	conn, err := c.dialer.dial(ctx)
@@ -272,7 +303,7 @@ func (c *floorConn) connect(ctx context.Context) error {
 			l.shut()
 		}
 	})()
-	err = c.handshake()
+	err = handshake()
 	if err != nil && ctx.Err() != nil {
 		return errTimeout("read")
 	}
@@ -311,7 +342,7 @@ func (c *floorConn) handshake() error {
 }
 
 // drop closes the link, if there is one. The caller holds turn.
-func (c *floorConn) drop() {
+func (c *wire) drop() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.link != nil {
@@ -321,7 +352,7 @@ func (c *floorConn) drop() {
 }
 
 // interrupt ends the operation that is going on and fails those to come.
-func (c *floorConn) interrupt() {
+func (c *wire) interrupt() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closed = true
@@ -330,7 +361,7 @@ func (c *floorConn) interrupt() {
 	}
 }
 
-func (c *floorConn) Info() bench.Info {
+func (c *wire) Info() bench.Info {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.link == nil {
@@ -340,7 +371,7 @@ func (c *floorConn) Info() bench.Info {
 }
 
 // Close ends an operation in flight and closes this connection alone.
-func (c *floorConn) Close() error {
+func (c *wire) Close() error {
 	c.interrupt()
 	c.turn.Lock()
 	c.drop()

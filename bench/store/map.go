@@ -3,9 +3,6 @@ package store
 import (
 	"bytes"
 	"context"
-	"errors"
-	"fmt"
-	"iter"
 	"net"
 	"runtime"
 	"sync"
@@ -15,68 +12,42 @@ import (
 	"nsop/bench"
 )
 
-// Map returns the target called map: a Go map in this process behind a read-write lock. It is what a store costs
-// without a network or a serialisation.
-func Map() *bench.Target {
-	return &bench.Target{
-		Name: "map", Kind: "map", Embedded: true,
-		Clients: []bench.Client{{Name: "map", Version: runtime.Version()}},
-		Default: []string{"map"},
-		Connect: func(context.Context, time.Duration) (bench.Session, error) {
-			return &mapSession{values: map[string][]byte{}}, nil
+func startMap(string, time.Duration) (*engine, error) {
+	m := &lockedMap{values: map[string][]byte{}}
+	return &engine{
+		version: runtime.Version() + " map",
+		open: func(context.Context, bench.Options) (bench.Store, error) {
+			return &mapStore{data: m}, nil
 		},
-	}
+		remove: func(keys []string) error {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			for _, key := range keys {
+				delete(m.values, key)
+			}
+			return nil
+		},
+		close: func() error { return nil },
+	}, nil
 }
 
-// A mapSession owns the data, so that what one store wrote another can remove.
-type mapSession struct {
+type lockedMap struct {
 	mu     sync.RWMutex
 	values map[string][]byte
 }
 
-func (s *mapSession) Server() bench.Server {
-	return bench.Server{Version: runtime.Version() + " map", Free: -1}
-}
-
-func (s *mapSession) Open(ctx context.Context, client string, _ bench.Options) (bench.Store, error) {
-	if client != "map" {
-		return nil, fmt.Errorf("client %q of a map store: want map", client)
-	}
-	return &mapStore{session: s}, ctx.Err()
-}
-
-func (s *mapSession) Counters(context.Context, string) (bench.Counters, error) {
-	return bench.Counters{}, fmt.Errorf("read counters of a map: %w", errors.ErrUnsupported)
-}
-
-func (s *mapSession) Ping(ctx context.Context) error { return ctx.Err() }
-
-func (s *mapSession) Remove(ctx context.Context, keys iter.Seq[string]) error {
-	for key := range keys {
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		s.mu.Lock()
-		delete(s.values, key)
-		s.mu.Unlock()
-	}
-	return nil
-}
-
-func (s *mapSession) Close() error { return nil }
-
 type mapStore struct {
-	session *mapSession
-	closed  atomic.Bool
+	data   *lockedMap
+	closed atomic.Bool
 }
 
 func (m *mapStore) Get(_ context.Context, key string) ([]byte, error) {
 	if m.closed.Load() {
 		return nil, net.ErrClosed
 	}
-	m.session.mu.RLock()
-	v, ok := m.session.values[key]
-	m.session.mu.RUnlock()
+	m.data.mu.RLock()
+	v, ok := m.data.values[key]
+	m.data.mu.RUnlock()
 	if !ok {
 		return nil, bench.ErrMiss
 	}
@@ -88,14 +59,14 @@ func (m *mapStore) Set(_ context.Context, key string, value []byte) error {
 		return net.ErrClosed
 	}
 	value = bytes.Clone(value) // the caller may use its buffer again
-	m.session.mu.Lock()
-	m.session.values[key] = value
-	m.session.mu.Unlock()
+	m.data.mu.Lock()
+	m.data.values[key] = value
+	m.data.mu.Unlock()
 	return nil
 }
 
 func (m *mapStore) Info() bench.Info {
-	return bench.Info{Settings: map[string]any{"lock": "sync.RWMutex"}}
+	return bench.Info{Settings: durability("", bench.Options{}, map[string]any{"lock": "sync.RWMutex"})}
 }
 
 func (m *mapStore) Close() error {

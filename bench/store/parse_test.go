@@ -58,7 +58,7 @@ func TestParse(t *testing.T) {
 		{"secret", "", "no scheme"},
 		{"secret:secret@h", "", "no scheme"},
 		{"http://h", "", `unknown scheme "http"`},
-		{"memcached://h", "", `unknown scheme "memcached"`},
+		{"mongodb://h", "", `unknown scheme "mongodb"`},
 		{"redis:h", "", "//"},
 		{"redis:secret@h", "", "//"},
 		{"redis://", "", "one host"},

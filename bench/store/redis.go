@@ -516,6 +516,46 @@ func remove(c redis.Conn, keys []string) error {
 	return first
 }
 
+// leftKey is the hash that holds the runs whose keys have no TTL, and which keys those are. It is gone when it is empty.
+const leftKey = "nsop:left"
+
+func (s *redisSession) Register(ctx context.Context, run, note string) error {
+	_, err := s.ledger(ctx, "HSET", leftKey, run, note)
+	return err
+}
+
+func (s *redisSession) Registered(ctx context.Context) (notes map[string]string, err error) {
+	reply, err := s.ledger(ctx, "HGETALL", leftKey)
+	pairs, ok := reply.([]any)
+	if err != nil || !ok { // what is no list holds no notes
+		return nil, err
+	}
+	return redis.StringMap(pairs, nil)
+}
+
+func (s *redisSession) Unregister(ctx context.Context, run string) error {
+	_, err := s.ledger(ctx, "HDEL", leftKey, run)
+	return err
+}
+
+// ledger performs a command. Who may not keep notes has none: that is no reason not to measure.
+func (s *redisSession) ledger(ctx context.Context, command string, args ...any) (reply any, err error) {
+	err = s.use(ctx, func(c redis.Conn) error {
+		answer, err := c.Do(command, args...)
+		if err == nil {
+			reply = answer // beside an error it is that error
+		}
+		if kind := bench.Kind(err); c.Err() == nil && (kind == "noperm" || kind == "unsupported") {
+			return nil
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w", strings.ToLower(command), leftKey, err)
+	}
+	return reply, nil
+}
+
 // Close closes the session's own connection, and an embedded server with all that is connected to it.
 func (s *redisSession) Close() error {
 	s.dialer.close()

@@ -32,6 +32,9 @@ var schemes = []scheme{
 	{"rediss", true, "rediss://[user:password@]host[:port][/db][?ca=FILE|?ca_env=NAME]", parseRedis},
 	{"valkey", false, "valkey://[user:password@]host[:port][/db]", parseRedis},
 	{"valkeys", true, "valkeys://[user:password@]host[:port][/db][?ca=FILE|?ca_env=NAME]", parseRedis},
+	{"postgres", false, "postgres://user[:password]@host[:port][/database][?sslmode=disable|require|verify-ca|verify-full][&sslrootcert=FILE|&ca=FILE|&ca_env=NAME]", parsePostgres},
+	{"postgresql", false, "postgresql://, which is the same", parsePostgres},
+	{"memcached", false, "memcached://host[:port][,host[:port]...]", parseMemcached},
 	{"embedded", false, "embedded:redis", parseEmbedded},
 }
 
@@ -49,6 +52,14 @@ var clients = []client{
 	{"redis", "go-redis", "github.com/redis/go-redis/v9", true, true, openGoRedis},
 	{"redis", "rueidis", "github.com/redis/rueidis", true, false, openRueidis},
 	{"redis", "floor", "", true, false, openFloor},
+	{"postgres", "pgx", "github.com/jackc/pgx/v5", false, true, nil}, // opened by bankClients
+	{"postgres", "database-sql", "github.com/jackc/pgx/v5", false, false, nil},
+	{"memcached", "gomemcache", "github.com/bradfitz/gomemcache", false, true, nil}, // opened by memcachedClients
+	{"memcached", "floor", "", false, false, nil},
+	{"map", "map", "", false, true, nil}, // opened by their engines
+	{"bbolt", "bbolt", "go.etcd.io/bbolt", false, true, nil},
+	{"buntdb", "buntdb", "github.com/tidwall/buntdb", false, true, nil},
+	{"sqlite", "sqlite", "modernc.org/sqlite", false, true, nil},
 }
 
 // Parse returns the target called name at rawURL, whose forms are those of the table of schemes. The password is used

@@ -39,12 +39,17 @@ func Test(t *testing.T, open func(t *testing.T, o bench.Options) bench.Store) {
 		{"CloseInFlightShared", 4, testCloseInFlight},
 		{"Commands", 1, testCommands},
 		{"CommandsShared", 4, testCommands},
+		{"Incr", 1, testIncr},
+		{"IncrShared", 4, testIncr},
+		{"GetMulti", 1, testGetMulti},
+		{"GetMultiShared", 4, testGetMulti},
 		{"Dedicated", 4, testDedicated},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			before := goleak.IgnoreCurrent()
 			s := open(t, bench.Options{Connections: test.connections, Timeout: timeout})
+			t.Cleanup(func() { s.Close() }) // where the test ends early
 			test.test(t, s)
 			if err := s.Close(); err != nil {
 				t.Errorf("Close: %v", err)
@@ -142,6 +147,16 @@ func testCloseTwice(t *testing.T, s bench.Store) {
 	}
 	if err := s.Set(ctx, "nsop:storetest:absent", nil); err == nil {
 		t.Error("Set after Close succeeds")
+	}
+	if c, ok := s.(bench.Incrementer); ok {
+		if err := c.Incr(ctx, "nsop:storetest:absent"); err == nil || errors.Is(err, bench.ErrMiss) {
+			t.Errorf("Incr after Close = %v; want an error", err)
+		}
+	}
+	if c, ok := s.(bench.MultiGetter); ok {
+		if _, err := c.GetMulti(ctx, []string{"nsop:storetest:absent"}); err == nil {
+			t.Error("GetMulti after Close succeeds")
+		}
 	}
 	if c, ok := s.(bench.Commander); ok {
 		replies := make([]bench.Reply, 2)
@@ -295,6 +310,73 @@ func commands(t *testing.T, c bench.Commander) {
 	}
 }
 
+func testIncr(t *testing.T, s bench.Store) {
+	c, ok := s.(bench.Incrementer)
+	if !ok {
+		t.Skip("no Incrementer")
+	}
+	incr(t, s, c, "nsop:storetest:incr")
+}
+
+// incr counts from 98 to beyond 100, where the number becomes longer, by several goroutines at once.
+func incr(t *testing.T, s bench.Store, c bench.Incrementer, key string) {
+	ctx := t.Context()
+	if err := s.Set(ctx, key, []byte("98")); err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range 25 {
+				if err := c.Incr(ctx, key); err != nil {
+					t.Errorf("Incr: %v", err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if v, err := s.Get(ctx, key); err != nil || string(v) != "198" {
+		t.Errorf("after 100 Incr of 98: %q, %v", v, err)
+	}
+	if err := s.Set(ctx, key, []byte("text")); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Incr(ctx, key); err == nil || errors.Is(err, bench.ErrMiss) {
+		t.Errorf("Incr of a text: %v", err)
+	}
+	testMiss(t, s) // the connection is fit for more
+}
+
+func testGetMulti(t *testing.T, s bench.Store) {
+	c, ok := s.(bench.MultiGetter)
+	if !ok {
+		t.Skip("no MultiGetter")
+	}
+	getMulti(t, s, c)
+}
+
+func getMulti(t *testing.T, s bench.Store, c bench.MultiGetter) {
+	ctx := t.Context()
+	keys := []string{"nsop:storetest:absent"}
+	for i, size := range []int{0, 1, 100, 65537, 10, 10, 10, 300000, 10} {
+		keys = append(keys, "nsop:storetest:multi:"+strconv.Itoa(i))
+		if err := s.Set(ctx, keys[i+1], bytes.Repeat([]byte("END\r\n"), size)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 3 {
+		if n, err := c.GetMulti(ctx, keys); err != nil || n != 9 {
+			t.Errorf("GetMulti of 9 keys and an absent one = %d, %v", n, err)
+		}
+		if n, err := c.GetMulti(ctx, keys[:1]); err != nil || n != 0 {
+			t.Errorf("GetMulti of an absent key = %d, %v", n, err)
+		}
+		if v, err := s.Get(ctx, keys[2]); err != nil || string(v) != "END\r\n" {
+			t.Errorf("Get after GetMulti = %q, %v", v, err)
+		}
+	}
+}
+
 func testDedicated(t *testing.T, s bench.Store) {
 	d, ok := s.(bench.Dedicated)
 	if !ok {
@@ -307,6 +389,12 @@ func testDedicated(t *testing.T, s bench.Store) {
 		testRoundTrip(t, own)
 		if c, ok := own.(bench.Commander); ok {
 			commands(t, c)
+		}
+		if c, ok := own.(bench.Incrementer); ok {
+			incr(t, own, c, "nsop:storetest:incr:"+strconv.Itoa(worker))
+		}
+		if c, ok := own.(bench.MultiGetter); ok {
+			getMulti(t, own, c)
 		}
 		wg.Go(func() {
 			key := "nsop:storetest:own:" + strconv.Itoa(worker)
