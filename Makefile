@@ -25,7 +25,7 @@ test: servers
 	go test -race -timeout 15m ./...
 
 bench: servers
-	go test -run '^$$' -bench 'Peers|RowAgainst|Start' -benchtime 1x -timeout 30m -v .
+	go test -run '^$$' -bench 'Peers|RowAgainst|Start|Catalogue|Pgbench|Memcached' -benchtime 1x -timeout 45m -v . ./bench/store
 
 vuln:
 	go run $(GOVULNCHECK) ./...

@@ -579,7 +579,7 @@ func TestFewRights(t *testing.T) {
 func TestKeysThatStay(t *testing.T) {
 	t.Parallel()
 	s := storetest.Redis(t)
-	s.Do(t, "ACL", "SETUSER", "bench", "on", ">pw", "~nsop:*", "+@all", "-del")
+	s.Do(t, "ACL", "SETUSER", "bench", "on", ">pw", "~nsop:*", "+@all", "-del", "-unlink")
 	l := newLab(t, at("redis://bench:pw@"+s.Addr).env, nil)
 	r := l.get("/bench/redis/set?benchtime=50x&client=redigo")
 	if r.status != 200 || len(r.Results[0].Warnings) == 0 {

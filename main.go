@@ -286,8 +286,11 @@ func configureTargets(getenv func(string) string) ([]*bench.Target, error) {
 			return nil, &usageError{"TARGETS: want name=url pairs separated by white space, names of letters, digits, _ and -"}
 		}
 		password := ""
-		if name == "redis" { // what REDIS_URL is a short form of
+		switch name { // whose short forms have a variable for it
+		case "redis":
 			password = getenv("REDIS_PASSWORD")
+		case "postgres":
+			password = getenv("POSTGRES_PASSWORD")
 		}
 		if err := add("TARGETS", name, rawURL, password); err != nil {
 			return nil, err

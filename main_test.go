@@ -41,7 +41,9 @@ func TestWrongVariables(t *testing.T) {
 		secret = "hunter2"
 		redis  = "redis://[user:password@]host[:port][/db]"
 		forms  = redis + ", rediss://[user:password@]host[:port][/db][?ca=FILE|?ca_env=NAME], valkey://[user:password@]host[:port][/db], " +
-			"valkeys://[user:password@]host[:port][/db][?ca=FILE|?ca_env=NAME], embedded:redis"
+			"valkeys://[user:password@]host[:port][/db][?ca=FILE|?ca_env=NAME], " +
+			"postgres://user[:password]@host[:port][/database][?sslmode=disable|require|verify-ca|verify-full][&sslrootcert=FILE|&ca=FILE|&ca_env=NAME], " +
+			"postgresql://, which is the same, memcached://host[:port][,host[:port]...], embedded:redis"
 		pairs  = "TARGETS: want name=url pairs separated by white space, names of letters, digits, _ and -"
 		limits = "want name=value with a name of benchtime, total, concurrency, size, keyspace, data, rows, body"
 	)
@@ -117,14 +119,16 @@ func TestVariables(t *testing.T) {
 		env     env
 		targets string // name, kind, address, embedded
 	}{
-		{"nothing", env{}, "redis redis  true,map map  true"},
-		{"empty is unset", env{"PORT": "", "REDIS_URL": "", "REDIS_ADDR": "", "TARGETS": "", "LIMITS": "", "LABELS": "", "AUTH": "", "REDIS_PASSWORD": ""}, "redis redis  true,map map  true"},
-		{"empty beside the other form", env{"REDIS_URL": "", "REDIS_ADDR": "h:1"}, "redis redis h:1 false,map map  true"},
-		{"address", env{"REDIS_ADDR": "10.0.0.3:6379"}, "redis redis 10.0.0.3:6379 false,map map  true"},
-		{"address without a port", env{"REDIS_ADDR": "10.0.0.3"}, "redis redis 10.0.0.3:6379 false,map map  true"},
-		{"URL", env{"REDIS_URL": "redis://user:pw@h:1/2", "AUTH": "token", "AUTH_TOKEN": "t"}, "redis redis h:1 false,map map  true"},
-		{"targets", env{"TARGETS": " a=redis://h:1\n\tb=valkey://h:2 "}, "a redis h:1 false,b redis h:2 false,map map  true"},
-		{"all", env{"REDIS_ADDR": "h:1", "TARGETS": "e=embedded:redis"}, "redis redis h:1 false,e redis  true,map map  true"},
+		{"nothing", env{}, "redis redis  true"},
+		{"empty is unset", env{"PORT": "", "REDIS_URL": "", "REDIS_ADDR": "", "TARGETS": "", "LIMITS": "", "LABELS": "", "AUTH": "", "REDIS_PASSWORD": ""}, "redis redis  true"},
+		{"empty beside the other form", env{"REDIS_URL": "", "REDIS_ADDR": "h:1"}, "redis redis h:1 false"},
+		{"address", env{"REDIS_ADDR": "10.0.0.3:6379"}, "redis redis 10.0.0.3:6379 false"},
+		{"address without a port", env{"REDIS_ADDR": "10.0.0.3"}, "redis redis 10.0.0.3:6379 false"},
+		{"URL", env{"REDIS_URL": "redis://user:pw@h:1/2", "AUTH": "token", "AUTH_TOKEN": "t"}, "redis redis h:1 false"},
+		{"targets", env{"TARGETS": " a=redis://h:1\n\tb=valkey://h:2 "}, "a redis h:1 false,b redis h:2 false"},
+		{"all short forms", env{"REDIS_ADDR": "h:1", "MEMCACHED_URL": "memcached://h:2,i:3", "POSTGRES_URL": "postgres://u@h:4", "POSTGRES_PASSWORD": "pw"},
+			"redis redis h:1 false,memcached memcached h:2,i:3 false,postgres postgres h:4 false"},
+		{"all", env{"REDIS_ADDR": "h:1", "TARGETS": "e=embedded:redis"}, "redis redis h:1 false,e redis  true"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			stdout, _, err := command(t, test.env, "/targets")
@@ -144,8 +148,9 @@ func TestVariables(t *testing.T) {
 			for _, target := range list.Targets {
 				got = append(got, fmt.Sprint(target.Name, " ", target.Kind, " ", target.Address, " ", target.Embedded))
 			}
-			if strings.Join(got, ",") != test.targets {
-				t.Errorf("%q, want %q", got, test.targets)
+			const always = ",map map  true,bbolt bbolt  true,buntdb buntdb  true,buntdb-disk buntdb  true,sqlite sqlite  true,sqlite-disk sqlite  true"
+			if strings.Join(got, ",") != test.targets+always {
+				t.Errorf("%q, want %q", got, test.targets+always)
 			}
 		})
 	}

@@ -70,7 +70,7 @@ func TestExampleKinds(t *testing.T) {
 }
 
 // TestReadme runs every example of the README: in a folder of the test's own, where the command is what go run would
-// build, port 8080 a port that is free and 6379 a Redis of the test's.
+// build, port 8080 a port that is free and the local Redis and Postgres are the test's.
 func TestReadme(t *testing.T) {
 	page, err := os.ReadFile("README.md")
 	if err != nil {
@@ -87,6 +87,7 @@ func TestReadme(t *testing.T) {
 	var (
 		bin   = build(t)
 		redis = storetest.Redis(t)
+		db    = storetest.Postgres(t, storetest.PostgresOptions{})
 		dir   = t.TempDir()
 		serve *process
 		whole = t // the service lives longer than the example that starts it
@@ -99,6 +100,7 @@ func TestReadme(t *testing.T) {
 	}
 	here := func(line string) string {
 		line = regexp.MustCompile(`(go run \.|\bnsop)( |$)`).ReplaceAllString(line, bin+"$2")
+		line = regexp.MustCompile(`postgres://postgres@127\.0\.0\.1/\S+`).ReplaceAllString(line, db.URL("postgres", "", "postgres"))
 		return strings.ReplaceAll(line, "127.0.0.1:6379", redis.Addr)
 	}
 	for _, line := range lines {

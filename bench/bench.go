@@ -49,6 +49,7 @@ type Reply struct {
 	Nil   bool   // the null reply
 	Int   int64  // an integer reply
 	Len   int    // elements of an array reply
+	Nils  int    // of which are null
 	Bytes []byte // a string reply; valid until the next call
 }
 
@@ -174,8 +175,10 @@ type Workload struct {
 	Command   string   // what the server's own statistics call it
 	Kinds     []string // of targets that can do it
 	Clients   []string // that can do it; nil: all
+	Real      bool     // the embedded server does not know it
 	Drains    bool     // each operation takes away an element that Load supplied
 	Grows     bool     // each operation adds an element
+	Elements  uint64   // of a list that Load makes, all of which each operation reads
 	Forever   bool     // its keys have no TTL in either flavor
 	// Keys yields the keys it writes, which are removed afterwards; nil where it writes none.
 	Keys func(p *Params) iter.Seq[string]

@@ -178,9 +178,13 @@ var csvColumns = []struct {
 	{"client", func(_ *Report, r *Result) string { return r.Client }},
 	{"client_version", func(_ *Report, r *Result) string { return r.ClientVersion }},
 	{"concurrency", func(_ *Report, r *Result) string { return strconv.Itoa(r.Concurrency) }},
-	{"pipeline", func(_ *Report, r *Result) string { return strconv.Itoa(r.Pipeline) }},
-	{"size", func(_ *Report, r *Result) string { return strconv.Itoa(r.Size) }},
-	{"keyspace", func(_ *Report, r *Result) string { return strconv.Itoa(r.Keyspace) }},
+	{"pipeline", func(_ *Report, r *Result) string { return csvSetting(r.Pipeline) }},
+	{"size", func(_ *Report, r *Result) string { return csvSetting(r.Size) }},
+	{"keyspace", func(_ *Report, r *Result) string { return csvSetting(r.Keyspace) }},
+	{"flavor", func(_ *Report, r *Result) string { return r.Flavor }},
+	{"sync", func(_ *Report, r *Result) string { return r.Sync }},
+	{"scale", func(_ *Report, r *Result) string { return csvSetting(r.Scale) }},
+	{"protocol", func(_ *Report, r *Result) string { return r.Protocol }},
 	{"sample", func(_ *Report, r *Result) string { return strconv.Itoa(r.Sample) }},
 	{"iterations", func(_ *Report, r *Result) string { return strconv.FormatInt(r.Iterations, 10) }},
 	{"elapsed_ns", func(_ *Report, r *Result) string { return strconv.FormatInt(r.ElapsedNS, 10) }},
@@ -257,6 +261,14 @@ func csvFigure(f *Figure) string {
 		return ""
 	}
 	return f.String()
+}
+
+// csvSetting is empty for a parameter that a row does not have.
+func csvSetting(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.Itoa(n)
 }
 
 func csvInt(n *int64) string {

@@ -128,12 +128,15 @@ func (p *Plan) add(t *Target, workloads string, strict bool) error {
 
 // misfit says which parameter of s makes no sense for w on t, if any does.
 func (w *Workload) misfit(t *Target, s *Spec) string {
+	if w.Real && t.Embedded {
+		return fmt.Sprintf("%s can't do %s: it is embedded", t.Name, w.Name)
+	}
 	d := DefaultSpec()
 	for _, c := range []struct {
 		wrong bool
 		name  string
 	}{
-		{s.Flavor != d.Flavor && w.Title == "", "flavor"},
+		{s.Flavor != d.Flavor && (w.Title == "" || t.Kind != "redis"), "flavor"},
 		{s.Sync != d.Sync && !t.Syncs, "sync"},
 		{s.Scale != d.Scale && !w.transacts(), "scale"},
 		{s.Protocol != d.Protocol && !w.transacts(), "protocol"},
@@ -161,6 +164,10 @@ func (p *Plan) cross(t *Target, w *Workload, c Client) (rows []Row, err error) {
 				if w.Grows && s.Benchtime.Count > uint64(p.elements(size)) {
 					return nil, &ParamError{Parameter: "benchtime", Detail: fmt.Sprintf("%d elements of %d bytes are more than %d bytes", s.Benchtime.Count, size, p.Limits.Data),
 						Allowed: []string{fmt.Sprintf("up to %dx for %s", p.elements(size), w.Name)}}
+				}
+				if w.Elements*uint64(size) > uint64(p.Limits.Data) {
+					return nil, &ParamError{Parameter: "size", Detail: fmt.Sprintf("%d elements of %d bytes are more than %d bytes", w.Elements, size, p.Limits.Data),
+						Allowed: []string{fmt.Sprintf("up to %d for %s", uint64(p.Limits.Data)/w.Elements, w.Name)}}
 				}
 				for _, keyspace := range s.Keyspace {
 					rows = append(rows, Row{t, w, c, concurrency, pipeline, size, keyspace, s.Flavor, s.Scale, s.Protocol, s.Sync})
@@ -306,6 +313,9 @@ func (p *Plan) all() iter.Seq[Row] {
 // rowOverhead is what dialling, loading little data and cleaning up take on a near store.
 const rowOverhead = 20 * time.Millisecond
 
+// scaleOverhead is what loading 100,000 accounts takes on a near server.
+const scaleOverhead = 500 * time.Millisecond
+
 // Estimate is how long the run will take, given the round trip to the store, which only numbers of operations depend on.
 func (p *Plan) Estimate(roundTrip time.Duration) time.Duration {
 	var total float64
@@ -315,6 +325,11 @@ func (p *Plan) Estimate(roundTrip time.Duration) time.Duration {
 			total += float64(e.Count) * float64(roundTrip) / float64(min(r.Concurrency, parallel)*r.Pipeline)
 		}
 		total += float64(rowOverhead + 4*roundTrip)
+	}
+	for _, part := range p.Parts {
+		if slices.ContainsFunc(part.Rows, func(r Row) bool { return r.Workload.transacts() }) {
+			total += float64(p.Spec.Scale) * float64(scaleOverhead) / float64(p.Spec.Count) // once, however many samples
+		}
 	}
 	return time.Duration(min(total*float64(p.Spec.Count), float64(1<<62)))
 }

@@ -284,8 +284,11 @@ func opMget(s Store, p *Params, pipeline int) Op {
 		}
 		return c
 	}, func(_ uint64, r *Reply) error {
-		if r.Len != perKeys {
+		switch {
+		case r.Len != perKeys:
 			return ErrMismatch
+		case r.Nils > 0:
+			return ErrMiss
 		}
 		return nil
 	})
@@ -316,15 +319,9 @@ func (p *Params) elements(n uint64) uint64 {
 	return n
 }
 
-// maxList is how many bytes a list that is read may hold: what one reply of LRANGE is made of.
-const maxList = 256 << 20
-
 // loadList returns the Load of so many elements of the list.
 func loadList(elements uint64) func(ctx context.Context, s Store, p *Params) error {
 	return func(ctx context.Context, s Store, p *Params) error {
-		if elements*uint64(p.Values.size) > maxList {
-			return &KindError{"unsupported", fmt.Sprintf("%d elements of %d bytes are more than %d bytes", elements, p.Values.size, maxList)}
-		}
 		return loadElements(ctx, s, p.Key("mylist"), p.elements(elements), "RPUSH", func(c Cmd, i uint64) Cmd {
 			return append(c, p.Values.At(i))
 		})

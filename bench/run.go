@@ -235,10 +235,10 @@ func (s *sampler) measure(ctx context.Context) (r *Result, lost error) {
 	} else {
 		r.Pipeline, r.Size, r.Keyspace = s.Pipeline, s.Size, s.Keyspace
 	}
-	if s.Workload.Title != "" {
+	if s.Flavor != flavors[0] {
 		r.Flavor = s.Flavor
 	}
-	if s.Target.Syncs {
+	if s.Sync != syncs[0] {
 		r.Sync = s.Sync
 	}
 	opened := time.Now()

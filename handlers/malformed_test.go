@@ -18,7 +18,9 @@ import (
 
 // What is allowed, as the answers below list it.
 const (
-	names   = "client|concurrency|pipeline|size|keyspace|benchtime|count|warmup|verify|timeout|assert|save|label.NAME|format"
+	redisWorkloads = "ping_inline|ping_mbulk|set|get|incr|lpush|rpush|lpop|rpop|sadd|hset|spop|zadd|zpopmin|lrange_lpush|lrange_100|lrange_300|" +
+		"lrange_500|lrange_600|mset|mget|xadd|roundtrip|all|redis-benchmark|lrange"
+	names   = "client|concurrency|pipeline|size|keyspace|benchtime|count|warmup|verify|flavor|scale|protocol|sync|timeout|assert|save|label.NAME|format"
 	metrics = "ns_per_op|ops_per_sec|min|mean|stddev|p50|p90|p95|p99|p99.9|max|errors|misses|mismatches|connect_ns|client_cpu_percent|" +
 		"throttled_ns|iterations|elapsed_ns|server_ns_per_call|server_cpu_percent|bytes_per_op|allocs_per_op"
 	paths   = "/|/targets|/bench/{target}|/bench/{target}/{workloads}|/runs/{id}|/health|/ready|/openapi.json"
@@ -104,17 +106,19 @@ var malformed = []struct {
 	{"workload twice", "GET", "/bench/redis/get,get", "", 400, "workloads", `workloads: "get" is given twice`, ""},
 	{"workload and its alias", "GET", "/bench/redis/ping,ping_mbulk", "", 400, "workloads", `workloads: "ping_mbulk" is given twice`, ""},
 	{"workload and its group", "GET", "/bench/redis/all,get", "", 400, "workloads", `workloads: "get" is given twice`, ""},
-	{"group twice", "GET", "/bench/redis/all,all", "", 400, "workloads", `workloads: "set" is given twice`, ""},
+	{"group twice", "GET", "/bench/redis/all,all", "", 400, "workloads", `workloads: "ping_inline" is given twice`, ""},
+	{"elements over the limit", "GET", "/bench/redis/lrange_600?size=1MiB", "", 400, "size", "size: 600 elements of 1048576 bytes are more than 268435456 bytes", "up to 447392 for lrange_600"},
+	{"flavor of another store", "GET", "/bench/map/set?flavor=compatible", "", 422, "", "flavor does not apply to set on map", ""},
 	{"unknown target", "GET", "/bench/mysql", "", 404, "", `no target "mysql"`, "redis|map"},
 	{"unknown target encoded", "GET", "/bench/my%2Fsql", "", 404, "", `no target "my/sql"`, "redis|map"},
 	{"no target", "GET", "/bench", "", 404, "", "no such path: /bench", paths},
 	{"empty target", "GET", "/bench//get", "", 404, "", `no target ""`, "redis|map"},
-	{"unknown workload", "GET", "/bench/redis/lpush", "", 404, "", `no workload "lpush"`, "set|get|ping_mbulk|all"},
-	{"empty workload", "GET", "/bench/redis/get,", "", 404, "", `no workload ""`, "set|get|ping_mbulk|all"},
+	{"unknown workload", "GET", "/bench/redis/append", "", 404, "", `no workload "append"`, redisWorkloads},
+	{"empty workload", "GET", "/bench/redis/get,", "", 404, "", `no workload ""`, redisWorkloads},
 	{"path too long", "GET", "/bench/redis/get/more", "", 404, "", "no such path: /bench/redis/get/more", paths},
 	{"unknown path", "GET", "/metrics2", "", 404, "", "no such path: /metrics2", paths},
 	{"unknown run", "GET", "/runs/nope", "", 404, "", `no run "nope" among the latest 16`, ""},
-	{"workload the target can't do", "GET", "/bench/map/ping", "", 422, "", "map can't do ping_mbulk", "set|get|all"},
+	{"workload the target can't do", "GET", "/bench/map/ping", "", 422, "", "map can't do ping_mbulk", "set|get|roundtrip|all|redis-benchmark"},
 	{"pipeline the client can't do", "GET", "/bench/map?pipeline=2", "", 422, "", "map can't send 2 commands in one round trip", "pipeline=1"},
 	{"method of a run", "DELETE", "/bench/redis", "", 405, "", "DELETE is not what this path takes", "GET|POST"},
 	{"method of a run, path with a slash", "PUT", "/bench/redis/", "", 405, "", "PUT is not what this path takes", "GET|POST"},

@@ -164,7 +164,8 @@ func schemas() object {
 	return object{
 		"Result": fields(object{
 			"name": text, "target": text, "embedded": yes, "workload": text, "client": text, "client_version": text,
-			"concurrency": integer, "pipeline": integer, "size": integer, "keyspace": integer, "sample": integer, "iterations": integer,
+			"concurrency": integer, "pipeline": integer, "size": integer, "keyspace": integer, "flavor": text, "sync": text,
+			"scale": integer, "protocol": text, "ops_per_sec_with_connect": number, "histogram": text, "sample": integer, "iterations": integer,
 			"elapsed_ns": integer, "ns_per_op": number, "ops_per_sec": number, "latency_ns": mapOf(number), "errors": integer,
 			"error_kinds": mapOf(integer), "error_samples": mapOf(text), "misses": integer, "mismatches": integer,
 			"connections": integer, "connect_ns": number, "bytes_per_op": number, "allocs_per_op": number,
@@ -174,7 +175,7 @@ func schemas() object {
 		}),
 		"Target": fields(object{"name": text, "kind": text, "address": text, "server": text, "mode": text, "tls": yes, "embedded": yes}),
 		"Report": fields(object{
-			"run": text, "started_at": object{"type": "string", "format": "date-time"}, "elapsed_ns": integer,
+			"run": text, "suite": text, "imported": text, "started_at": object{"type": "string", "format": "date-time"}, "elapsed_ns": integer,
 			"vantage": object{"type": []string{"object", "null"}}, "target": ref("Target"), "targets": list(ref("Target")),
 			"results":    list(ref("Result")),
 			"assertions": list(fields(object{"expr": text, "actual": text, "row": text, "ok": yes})),

@@ -131,7 +131,7 @@ func goRedisReply(cmd *redis.Cmd) bench.Reply {
 	case int64:
 		return bench.Reply{Int: v}
 	case []any:
-		return bench.Reply{Len: len(v)}
+		return bench.Reply{Len: len(v), Nils: nils(v)}
 	}
 	return bench.Reply{Nil: true}
 }

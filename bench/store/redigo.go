@@ -109,7 +109,7 @@ func redigoReply(v any, err error) bench.Reply {
 	case int64:
 		return bench.Reply{Int: v, Err: err}
 	case []any:
-		return bench.Reply{Len: len(v), Nil: v == nil, Err: err}
+		return bench.Reply{Len: len(v), Nils: nils(v), Nil: v == nil, Err: err}
 	}
 	return bench.Reply{Nil: err == nil, Err: err}
 }
@@ -124,6 +124,16 @@ func (s *redigo) Info() bench.Info {
 func (s *redigo) Close() error {
 	s.dialer.close() // first: the pool closes only what is idle
 	return s.pool.Close()
+}
+
+// nils counts the elements of an array reply that are null.
+func nils(list []any) (n int) {
+	for _, v := range list {
+		if v == nil {
+			n++
+		}
+	}
+	return n
 }
 
 // fail stores err in every reply.

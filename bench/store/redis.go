@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -186,20 +187,26 @@ type redisSession struct {
 	turn chan struct{} // holds a token while nobody uses conn
 	conn redis.Conn    // nil: not connected
 	sock net.Conn      // conn's
+
+	held *redisSession // subscribed while a run is registered; nil: none is
 }
 
 // connectRedis opens a session with the server at e, which has answered within timeout. The error names the stage that
 // failed: dial, tls, auth, select or ping.
 func connectRedis(ctx context.Context, e endpoint, timeout time.Duration) (*redisSession, error) {
-	s := &redisSession{
-		at: e, dialer: newDialer(e, timeout), timeout: timeout, turn: make(chan struct{}, 1),
-	}
-	s.turn <- struct{}{}
+	s := newRedisSession(e, timeout)
 	if err := s.use(ctx, s.greet); err != nil {
 		s.Close()
 		return nil, err
 	}
 	return s, nil
+}
+
+// newRedisSession is a session that has not dialled.
+func newRedisSession(e endpoint, timeout time.Duration) *redisSession {
+	s := &redisSession{at: e, dialer: newDialer(e, timeout), timeout: timeout, turn: make(chan struct{}, 1)}
+	s.turn <- struct{}{}
+	return s
 }
 
 // use calls f with the connection, for at most the timeout in all. A connection that failed, or that ctx cut off, is
@@ -492,37 +499,55 @@ func (s *redisSession) Remove(ctx context.Context, keys iter.Seq[string]) error 
 	return nil
 }
 
-// remove deletes keys one by one, since a cluster's proxy refuses a command over several slots. A refused one does not
-// keep the rest.
+// remove deletes keys. UNLINK frees a large collection beside the server's work, which DEL would hold up; servers before 4.0
+// and users who may not have DEL alone.
 func remove(c redis.Conn, keys []string) error {
+	refused, err := removeBy(c, "UNLINK", keys)
+	if kind := bench.Kind(err); c.Err() == nil && (kind == "unsupported" || kind == "noperm") {
+		_, err = removeBy(c, "DEL", refused)
+	}
+	return err
+}
+
+// removeBy sends a command for each key, since a cluster's proxy refuses one over several slots, and returns the keys for
+// which it was refused, with the first reason. A refused one does not keep the rest.
+func removeBy(c redis.Conn, command string, keys []string) (refused []string, first error) {
 	for _, key := range keys {
-		if err := c.Send("DEL", key); err != nil {
-			return err
+		if err := c.Send(command, key); err != nil {
+			return nil, err
 		}
 	}
 	if err := c.Flush(); err != nil {
-		return err
+		return nil, err
 	}
-	var first error
-	for range keys {
+	for _, key := range keys {
 		_, err := c.Receive()
 		if c.Err() != nil {
-			return err
+			return nil, err
 		}
-		if first == nil {
-			first = err
+		if err != nil {
+			refused = append(refused, key)
+			first = cmp.Or(first, err)
 		}
 	}
-	return first
+	return refused, first
 }
 
 // leftKey is the hash that holds the runs whose keys have no TTL, and which keys those are. It is gone when it is empty.
 const leftKey = "nsop:left"
 
+// Register also subscribes to a channel of the run's name, which tells others that the run is going on: a server drops a
+// subscriber whose process was killed.
 func (s *redisSession) Register(ctx context.Context, run, note string) error {
+	s.held = newRedisSession(s.at, s.timeout)
+	if _, err := s.held.ledger(ctx, "SUBSCRIBE", channelOf(run)); err != nil {
+		return err
+	}
 	_, err := s.ledger(ctx, "HSET", leftKey, run, note)
 	return err
 }
+
+func channelOf(run string) string { return "nsop:" + run }
 
 func (s *redisSession) Registered(ctx context.Context) (notes map[string]string, err error) {
 	reply, err := s.ledger(ctx, "HGETALL", leftKey)
@@ -530,10 +555,26 @@ func (s *redisSession) Registered(ctx context.Context) (notes map[string]string,
 	if err != nil || !ok { // what is no list holds no notes
 		return nil, err
 	}
-	return redis.StringMap(pairs, nil)
+	if notes, err = redis.StringMap(pairs, nil); err != nil {
+		return nil, fmt.Errorf("read %s: %w", leftKey, err)
+	}
+	for run := range notes {
+		reply, err := s.ledger(ctx, "PUBSUB", "NUMSUB", channelOf(run))
+		if err != nil {
+			return nil, err
+		}
+		if counts, ok := reply.([]any); ok && len(counts) == 2 && counts[1] != int64(0) {
+			delete(notes, run) // it is going on elsewhere
+		}
+	}
+	return notes, nil
 }
 
 func (s *redisSession) Unregister(ctx context.Context, run string) error {
+	if s.held != nil {
+		s.held.dialer.close()
+		s.held = nil
+	}
 	_, err := s.ledger(ctx, "HDEL", leftKey, run)
 	return err
 }
@@ -559,6 +600,9 @@ func (s *redisSession) ledger(ctx context.Context, command string, args ...any) 
 // Close closes the session's own connection, and an embedded server with all that is connected to it.
 func (s *redisSession) Close() error {
 	s.dialer.close()
+	if s.held != nil {
+		s.held.dialer.close()
+	}
 	if s.embedded != nil {
 		s.embedded.Close()
 	}

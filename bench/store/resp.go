@@ -95,25 +95,26 @@ func (r *respReader) reply(i int, reply *bench.Reply) error {
 			*reply = bench.Reply{Nil: true}
 			return nil
 		}
-		if err := r.skip(n, 1); err != nil {
+		nils, err := r.skip(n, 1)
+		if err != nil {
 			return err
 		}
-		*reply = bench.Reply{Len: n}
+		*reply = bench.Reply{Len: n, Nils: nils}
 	default:
 		return fmt.Errorf("protocol: reply of unknown type %q", kind)
 	}
 	return nil
 }
 
-// skip reads n elements of an array that is depth arrays deep.
-func (r *respReader) skip(n, depth int) error {
+// skip reads n elements of an array that is depth arrays deep, and counts those that are null.
+func (r *respReader) skip(n, depth int) (nils int, err error) {
 	if depth > maxDepth {
-		return fmt.Errorf("protocol: arrays nested deeper than %d", maxDepth)
+		return 0, fmt.Errorf("protocol: arrays nested deeper than %d", maxDepth)
 	}
 	for range n {
 		kind, line, err := r.line()
 		if err != nil {
-			return err
+			return nils, err
 		}
 		switch kind {
 		case '+', '-':
@@ -123,20 +124,24 @@ func (r *respReader) skip(n, depth int) error {
 			var size int
 			if size, err = parseLen(line, maxBulk); err == nil && size >= 0 {
 				err = r.bulk(size)
+			} else if err == nil {
+				nils++
 			}
 		case '*':
 			var size int
 			if size, err = parseLen(line, maxBulk); err == nil && size > 0 {
-				err = r.skip(size, depth+1)
+				_, err = r.skip(size, depth+1)
+			} else if err == nil && size < 0 {
+				nils++
 			}
 		default:
 			err = fmt.Errorf("protocol: element of unknown type %q", kind)
 		}
 		if err != nil {
-			return err
+			return nils, err
 		}
 	}
-	return nil
+	return nils, nil
 }
 
 // line reads a line and returns its first byte and the rest, valid until more is read.

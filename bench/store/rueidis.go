@@ -141,7 +141,13 @@ func rueidisReply(r rueidis.RedisResult) bench.Reply {
 		return bench.Reply{Int: n, Err: err}
 	case m.IsArray():
 		list, err := m.ToArray()
-		return bench.Reply{Len: len(list), Err: err}
+		reply := bench.Reply{Len: len(list), Err: err}
+		for i := range list {
+			if list[i].IsNil() {
+				reply.Nils++
+			}
+		}
+		return reply
 	}
 	v, err := m.AsBytes()
 	return bench.Reply{Bytes: v, Err: err}

@@ -54,8 +54,15 @@ func Test(t *testing.T, open func(t *testing.T, o bench.Options) bench.Store) {
 			if err := s.Close(); err != nil {
 				t.Errorf("Close: %v", err)
 			}
-			// A server of the same process ends its side of each connection a little later.
-			goleak.VerifyNone(t, before)
+			// A server of the same process ends its side of each connection a little later, and go-redis, where the last
+			// connections failed, looks once a second whether its pool is closed.
+			err := goleak.Find(before)
+			for deadline := time.Now().Add(3 * time.Second); err != nil && time.Now().Before(deadline); {
+				err = goleak.Find(before)
+			}
+			if err != nil {
+				t.Error(err)
+			}
 		})
 	}
 }
@@ -246,7 +253,7 @@ func commands(t *testing.T, c bench.Commander) {
 		{bench.Cmd{"STRLEN", "nsop:storetest:string"}, bench.Reply{Int: 4}, ""},
 		{bench.Cmd{"LRANGE", "nsop:storetest:list", "0", "-1"}, bench.Reply{Len: 3}, ""},
 		{bench.Cmd{"LRANGE", "nsop:storetest:absent", "0", "-1"}, bench.Reply{Len: 0}, ""},
-		{bench.Cmd{"MGET", "nsop:storetest:absent", "nsop:storetest:list"}, bench.Reply{Len: 2}, ""},
+		{bench.Cmd{"MGET", "nsop:storetest:absent", "nsop:storetest:list"}, bench.Reply{Len: 2, Nils: 2}, ""},
 		{bench.Cmd{"LINDEX", "nsop:storetest:list", "1"}, bench.Reply{Bytes: []byte{}}, ""},
 		{bench.Cmd{"NOSUCHCOMMAND"}, bench.Reply{}, "unknown command"},
 		{bench.Cmd{"PING"}, bench.Reply{Bytes: []byte("PONG")}, ""},
