@@ -150,7 +150,7 @@ func TestDataSurvives(t *testing.T) {
 		l := newLab(t, map[string]string{"REDIS_URL": "redis://" + u.Addr + db}, nil)
 		all := "client=" + strings.Join(redisClients, ",")
 		for _, query := range []string{
-			"all?benchtime=200x&concurrency=1,5&pipeline=1,16&keyspace=1,1000&" + all,
+			"all?benchtime=200x&concurrency=5&pipeline=1,16&keyspace=1,1000&" + all,
 			"set?benchtime=2000x&keyspace=10,10000&size=10,1KB&" + all,
 			"get?benchtime=200x&keyspace=10000&verify=true&count=2&" + all,
 			"ping?benchtime=50ms&" + all,

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -63,7 +64,8 @@ type Plan struct {
 	Spec     Spec
 	Limits   Limits
 	Warnings []string
-	Several  bool // the report lists targets, in place of one
+	Suite    *Suite // whose plan it is; nil: of none
+	Several  bool   // the report lists targets, in place of one
 }
 
 // A Part of a plan is what it measures of one target.
@@ -86,10 +88,16 @@ func NewPlan(t *Target, workloads string, s Spec, l Limits) (*Plan, error) {
 // asked for by name, else left out with a warning.
 func (p *Plan) add(t *Target, workloads string, strict bool) error {
 	ws, named, err := chooseWorkloads(t, workloads)
-	if err != nil {
+	if unsupported := (*UnsupportedError)(nil); !strict && errors.As(err, &unsupported) {
+		return p.leaveOut(false, unsupported.Detail)
+	} else if err != nil {
 		return err
 	}
-	clients, clientsNamed, err := chooseClients(t, p.Spec.Clients)
+	names := p.Spec.Clients
+	if p.Suite != nil {
+		named, names = false, p.suiteClients(t)
+	}
+	clients, clientsNamed, err := chooseClients(t, names)
 	if err != nil {
 		return err
 	}

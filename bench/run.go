@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,10 +59,8 @@ const embeddedWarning = "embedded store: no real store was measured"
 func (p *Plan) Run(ctx context.Context, id string, meter Meter, observe func(Progress)) (report *Report, err error) {
 	r := &runner{Plan: p, meter: meter, observe: observe, started: time.Now()}
 	r.report = &Report{Run: id, StartedAt: r.started.UTC(), Results: []*Result{}, Assertions: []Assertion{}, Warnings: []string{}}
-	for _, part := range p.Parts {
-		if part.Target.Embedded && !slices.Contains(r.report.Warnings, embeddedWarning) {
-			r.report.Warnings = append(r.report.Warnings, embeddedWarning)
-		}
+	if warning := p.embedded(); warning != "" {
+		r.report.Warnings = append(r.report.Warnings, warning)
 	}
 	r.report.Warnings = append(r.report.Warnings, p.Warnings...)
 	r.progress = Progress{Run: id, Rows: p.Size()}
@@ -71,12 +70,40 @@ func (p *Plan) Run(ctx context.Context, id string, meter Meter, observe func(Pro
 			r.report.Assertions = append(r.report.Assertions, a.Check(r.report.Results)...)
 		}
 	}()
+	if p.Suite != nil {
+		r.report.Suite = p.Suite.Name
+	}
+	var (
+		lost  *LostError
+		first error
+	)
 	for _, part := range p.Parts {
-		if err := r.part(ctx, part); err != nil {
+		// A target that is lost does not keep the others from being measured.
+		if err := r.part(ctx, part); errors.As(err, &lost) && len(p.Parts) > 1 {
+			first = cmp.Or(first, err)
+			r.report.Warnings = append(r.report.Warnings, err.Error())
+		} else if err != nil {
 			return r.report, err
 		}
 	}
-	return r.report, failed(r.report.Results)
+	return r.report, cmp.Or(first, failed(r.report.Results))
+}
+
+// embedded is the first warning of a report about something in-process, "" where nothing is.
+func (p *Plan) embedded() string {
+	var names []string
+	for _, part := range p.Parts {
+		if part.Target.Embedded {
+			names = append(names, part.Target.Name)
+		}
+	}
+	switch len(names) {
+	case 0:
+		return ""
+	case len(p.Parts):
+		return embeddedWarning
+	}
+	return embeddedWarning + " by the rows of " + strings.Join(names, ", ")
 }
 
 // A runner is a run that is going on.
@@ -96,15 +123,31 @@ func (r *runner) tell(within float64) {
 	r.observe(r.progress)
 }
 
+// Describe says in report what the plan measures.
+func (p *Plan) Describe(report *Report) {
+	if p.Suite != nil {
+		report.Suite = p.Suite.Name
+	}
+	for _, part := range p.Parts {
+		report.describe(part.Target, p.Several)
+	}
+}
+
+// describe adds t, which is the only target unless there are several.
+func (r *Report) describe(t *Target, several bool) *TargetInfo {
+	info := &TargetInfo{Name: t.Name, Kind: t.Kind, Address: t.Address, TLS: t.TLS, Embedded: t.Embedded}
+	if several {
+		r.Targets = append(r.Targets, info)
+	} else {
+		r.Target = info
+	}
+	return info
+}
+
 // part measures what the plan has of one target.
 func (r *runner) part(ctx context.Context, part Part) error {
 	t := part.Target
-	info := &TargetInfo{Name: t.Name, Kind: t.Kind, Address: t.Address, TLS: t.TLS, Embedded: t.Embedded}
-	if r.Several {
-		r.report.Targets = append(r.report.Targets, info)
-	} else {
-		r.report.Target = info
-	}
+	info := r.report.describe(t, r.Several)
 	session, err := t.Connect(ctx, r.Spec.Timeout)
 	if err != nil {
 		return lostTarget(ctx, t, err)

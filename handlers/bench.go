@@ -2,11 +2,13 @@ package handlers
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -14,8 +16,56 @@ import (
 	"nsop/bench"
 )
 
-// bench runs benchmarks and answers their report.
+// bench runs benchmarks of one target.
 func (s *Service) bench(w http.ResponseWriter, r *http.Request) error {
+	return s.measure(w, r, func(values url.Values) (*bench.Plan, error) {
+		target, err := s.target(pathParam(r, "target"))
+		if err != nil {
+			return nil, err
+		}
+		spec, err := s.spec(values, []*bench.Target{target}, "format")
+		if err != nil {
+			return nil, err
+		}
+		return bench.NewPlan(target, pathParam(r, "workloads"), spec, s.Limits)
+	})
+}
+
+// suite runs a named plan.
+func (s *Service) suite(w http.ResponseWriter, r *http.Request) error {
+	return s.measure(w, r, func(values url.Values) (*bench.Plan, error) {
+		suite, err := bench.FindSuite(pathParam(r, "suite"))
+		if err != nil {
+			return nil, err
+		}
+		targets := s.Targets
+		if names := cmp.Or(values.Get("target"), suite.Target); names != "" && names != "all" {
+			targets = nil
+			for name := range strings.SplitSeq(names, ",") {
+				target, err := s.target(name)
+				if err != nil {
+					return nil, err
+				}
+				if slices.Contains(targets, target) {
+					return nil, &bench.ParamError{Parameter: "target", Detail: fmt.Sprintf("%q is given twice", name)}
+				}
+				targets = append(targets, target)
+			}
+		}
+		if len(values["target"]) > 1 {
+			return nil, &bench.ParamError{Parameter: "target", Detail: "given twice"}
+		}
+		spec, err := s.spec(suite.With(values), targets, "format", "target")
+		if err != nil {
+			return nil, err
+		}
+		named := values.Get("target") != "" && values.Get("target") != "all" || suite.Target != ""
+		return bench.NewSuitePlan(suite, targets, named, spec, s.Limits)
+	})
+}
+
+// measure performs what plan makes of the request's parameters and answers the report.
+func (s *Service) measure(w http.ResponseWriter, r *http.Request, makePlan func(url.Values) (*bench.Plan, error)) error {
 	arrived := time.Now()
 	values, err := query(r, s.Limits.Body)
 	if err != nil {
@@ -25,7 +75,7 @@ func (s *Service) bench(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	plan, err := s.plan(r, values)
+	plan, err := makePlan(values)
 	if err != nil {
 		return &formatted{err, format}
 	}
@@ -45,27 +95,27 @@ func (s *Service) bench(w http.ResponseWriter, r *http.Request) error {
 	return s.answer(w, r, format, report, http.StatusOK)
 }
 
-// plan is what the request asks for, checked.
-func (s *Service) plan(r *http.Request, values map[string][]string) (*bench.Plan, error) {
-	target, err := s.target(pathParam(r, "target"))
-	if err != nil {
-		return nil, err
-	}
-	spec, err := bench.ParseSpec(values, s.Limits, "format")
+// spec reads the parameters of a benchmark of targets; names in more are the endpoint's own.
+func (s *Service) spec(values url.Values, targets []*bench.Target, more ...string) (bench.Spec, error) {
+	spec, err := bench.ParseSpec(values, s.Limits, more...)
 	if wrong := (*bench.ParamError)(nil); errors.As(err, &wrong) && wrong.Parameter == "client" && wrong.Allowed == nil {
-		for _, c := range target.Clients { // which the parser does not know
-			wrong.Allowed = append(wrong.Allowed, c.Name)
+		for _, t := range targets { // which the parser does not know
+			for _, c := range t.Clients {
+				if !slices.Contains(wrong.Allowed, c.Name) {
+					wrong.Allowed = append(wrong.Allowed, c.Name)
+				}
+			}
 		}
 	}
 	if err != nil {
-		return nil, err
+		return spec, err
 	}
 	for name, value := range s.Labels {
 		if _, ok := spec.Labels[name]; !ok {
 			spec.Labels[name] = value
 		}
 	}
-	return bench.NewPlan(target, pathParam(r, "workloads"), spec, s.Limits)
+	return spec, nil
 }
 
 func (s *Service) observe(p bench.Progress) {

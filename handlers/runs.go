@@ -33,7 +33,7 @@ type running struct {
 	progress bench.Progress
 	results  []*bench.Result
 	started  time.Time
-	target   *bench.Target
+	plan     *bench.Plan
 }
 
 // An ended is a run with the error that ended it, if one did.
@@ -79,11 +79,12 @@ func (rs *runs) state(id string) (*bench.Report, bench.Progress, bool) {
 	if rs.now == nil || rs.now.id != id {
 		return nil, bench.Progress{}, false
 	}
-	t, p := rs.now.target, rs.now.progress
-	return &bench.Report{Run: id, StartedAt: rs.now.started.UTC(), ElapsedNS: int64(time.Since(rs.now.started)),
-		Target:   &bench.TargetInfo{Name: t.Name, Kind: t.Kind, Address: t.Address, TLS: t.TLS, Embedded: t.Embedded},
+	p := rs.now.progress
+	report := &bench.Report{Run: id, StartedAt: rs.now.started.UTC(), ElapsedNS: int64(time.Since(rs.now.started)),
 		Results:  slices.Clone(rs.now.results),
-		Warnings: []string{fmt.Sprintf("still running: %d of %d rows are done", p.Row, p.Rows)}}, p, true
+		Warnings: []string{fmt.Sprintf("still running: %d of %d rows are done", p.Row, p.Rows)}}
+	rs.now.plan.Describe(report)
+	return report, p, true
 }
 
 func (rs *runs) drains() bool {
@@ -140,7 +141,7 @@ func (s *Service) perform(ctx context.Context, plan *bench.Plan, observe func(be
 	defer cancel(nil)
 	ctx, stop := context.WithTimeoutCause(ctx, plan.Limits.Total, errTotal)
 	defer stop()
-	run := &running{id: uuid.Must(uuid.NewV7()).String(), cancel: cancel, done: make(chan struct{}), started: time.Now(), target: plan.Parts[0].Target}
+	run := &running{id: uuid.Must(uuid.NewV7()).String(), cancel: cancel, done: make(chan struct{}), started: time.Now(), plan: plan}
 	estimate := plan.Estimate(0)
 	run.progress = bench.Progress{Run: run.id, Rows: plan.Size(), Estimate: estimate, Seconds: estimate.Seconds()}
 	if err := s.runs.begin(run); err != nil {

@@ -26,7 +26,7 @@ import (
 // short is the timeout of what has to fail, soon the time within which it must have. Both are far apart, so that a busy
 // machine fails no test.
 const (
-	short = 400 * time.Millisecond
+	short = 900 * time.Millisecond
 	soon  = short + 4*time.Second
 )
 
