@@ -53,7 +53,10 @@ func ciExtra(r *Report, row []*Result) string {
 		iterations += res.Iterations
 		errors += res.Errors
 	}
-	lines := []string{fmt.Sprintf("%s operations in %d samples, %s errors", FormatCount(iterations), len(row), FormatCount(errors))}
+	lines := []string{fmt.Sprintf("%d samples, %s errors", len(row), FormatCount(errors))}
+	if iterations > 0 { // another tool may not have said
+		lines[0] = FormatCount(iterations) + " operations in " + lines[0]
+	}
 	for _, t := range append(slices.Clone(r.Targets), r.Target) {
 		if t != nil && t.Name == row[0].Target && t.Server != "" {
 			lines = append(lines, oneLine(t.Server))

@@ -10,28 +10,28 @@ import (
 	"strings"
 )
 
-// prometheusMetrics are the metrics of a row, each in the base unit of Prometheus: value times scale.
+// prometheusMetrics are the metrics of a row, each in the base unit of Prometheus: value over per.
 var prometheusMetrics = []struct {
 	name, help string
 	unit       string // of Units
-	scale      float64
+	per        float64
 }{
-	{"nsop_time_per_operation_seconds", "Elapsed time over operations completed.", "ns_per_op", 1e-9},
+	{"nsop_time_per_operation_seconds", "Elapsed time over operations completed.", "ns_per_op", 1e9},
 	{"nsop_operations_per_second", "Operations completed a second.", "ops_per_sec", 1},
-	{"nsop_latency_min_seconds", "Shortest latency of an operation.", "min", 1e-9},
-	{"nsop_latency_mean_seconds", "Mean latency of an operation.", "mean", 1e-9},
-	{"nsop_latency_stddev_seconds", "Standard deviation of the latency.", "stddev", 1e-9},
-	{"nsop_latency_max_seconds", "Longest latency of an operation.", "max", 1e-9},
+	{"nsop_latency_min_seconds", "Shortest latency of an operation.", "min", 1e9},
+	{"nsop_latency_mean_seconds", "Mean latency of an operation.", "mean", 1e9},
+	{"nsop_latency_stddev_seconds", "Standard deviation of the latency.", "stddev", 1e9},
+	{"nsop_latency_max_seconds", "Longest latency of an operation.", "max", 1e9},
 	{"nsop_operations", "Operations completed.", "iterations", 1},
 	{"nsop_failed_operations", "Operations that failed.", "errors", 1},
 	{"nsop_missed_reads", "Reads of a key that was absent.", "misses", 1},
 	{"nsop_mismatched_reads", "Reads of another value than was written.", "mismatches", 1},
-	{"nsop_elapsed_seconds", "Time under the clock.", "elapsed_ns", 1e-9},
-	{"nsop_connect_seconds", "Time until all connections were ready.", "connect_ns", 1e-9},
-	{"nsop_client_cpu_ratio", "CPU used by the client; 1 is one core.", "client_cpu_percent", 1e-2},
-	{"nsop_throttled_seconds", "Time in which the client had no CPU by its quota.", "throttled_ns", 1e-9},
-	{"nsop_server_time_per_call_seconds", "Time a command took inside the server.", "server_ns_per_call", 1e-9},
-	{"nsop_server_cpu_ratio", "CPU used by the server; 1 is one core.", "server_cpu_percent", 1e-2},
+	{"nsop_elapsed_seconds", "Time under the clock.", "elapsed_ns", 1e9},
+	{"nsop_connect_seconds", "Time until all connections were ready.", "connect_ns", 1e9},
+	{"nsop_client_cpu_ratio", "CPU used by the client; 1 is one core.", "client_cpu_percent", 100},
+	{"nsop_throttled_seconds", "Time in which the client had no CPU by its quota.", "throttled_ns", 1e9},
+	{"nsop_server_time_per_call_seconds", "Time a command took inside the server.", "server_ns_per_call", 1e9},
+	{"nsop_server_cpu_ratio", "CPU used by the server; 1 is one core.", "server_cpu_percent", 100},
 	{"nsop_allocated_bytes_per_operation", "Bytes that the client allocated for an operation.", "bytes_per_op", 1},
 	{"nsop_allocations_per_operation", "Allocations by the client for an operation.", "allocs_per_op", 1},
 }
@@ -60,8 +60,12 @@ func encodePrometheus(w io.Writer, r *Report, _ EncodeOptions) error {
 		unit, _ := UnitByName(m.unit)
 		family(m.name, "gauge", m.help, func() {
 			for i, res := range r.Results {
-				if v, ok := unit.Of(res); ok {
-					line(m.name, series[i], v*m.scale)
+				v, ok := unit.Of(res)
+				if _, completed := figure(res.NSPerOp); completed && v == 0 && (m.unit == "iterations" || m.unit == "elapsed_ns") {
+					continue // the tool that measured it did not say
+				}
+				if ok {
+					line(m.name, series[i], v/m.per)
 				}
 			}
 		})
@@ -105,12 +109,19 @@ func encodePrometheus(w io.Writer, r *Report, _ EncodeOptions) error {
 
 // prometheusLabels returns the labels of each result, no two alike: samples of one row are told apart by their number.
 func prometheusLabels(results []*Result) []string {
+	labels := map[string]bool{}
+	for _, r := range results {
+		for name := range r.Labels {
+			labels[name] = true
+		}
+	}
+	parameters := dimensionsOf(results)
+	parameters = parameters[:len(parameters)-len(labels)] // which come last, and may have a parameter's name
 	series := make([]string, len(results))
-	dimensions := dimensionsOf(results)
-	total := map[string]int{}
+	rows := map[string]string{} // by series, the row that has it
 	for i, r := range results {
 		var pairs []string
-		used := map[string]bool{"sample": true, "kind": true, "quantile": true}
+		used := map[string]bool{"sample": true, "kind": true, "quantile": true, "name": true}
 		add := func(name, value string) {
 			for name = prometheusName(name); used[name]; {
 				name += "_"
@@ -123,18 +134,23 @@ func prometheusLabels(results []*Result) []string {
 		add("target", r.Target)
 		add("workload", r.Workload)
 		add("client", r.Client)
-		for _, d := range dimensions {
-			if _, label := r.Labels[d.name]; !label {
-				add(d.name, d.of(r))
-			}
+		for _, d := range parameters {
+			add(d.name, d.of(r))
 		}
-		for _, name := range slices.Sorted(maps.Keys(r.Labels)) {
+		for _, name := range slices.Sorted(maps.Keys(labels)) {
 			add("label_"+name, r.Labels[name])
 		}
 		series[i] = strings.Join(pairs, ",")
-		total[series[i]]++
+		if row, ok := rows[series[i]]; ok && row != r.Name { // a name that was imported may hold more than parameters
+			series[i] += `,name="` + prometheusEscape(r.Name) + `"`
+		} else {
+			rows[series[i]] = r.Name
+		}
 	}
-	seen := map[string]int{}
+	total, seen := map[string]int{}, map[string]int{}
+	for _, s := range series {
+		total[s]++
+	}
 	for i, s := range series {
 		if total[s] > 1 {
 			seen[s]++

@@ -127,7 +127,7 @@ func setGoUnit(r *bench.Result, unit string, v float64) bool {
 	}
 	switch unit {
 	case "ns/op":
-		if v > 0 {
+		if v >= 1e-3 && v <= 1e18 { // beyond, a figure or its inverse would be rounded to 0
 			r.NSPerOp = bench.NewFigure(v)
 		}
 	case "ops/s":

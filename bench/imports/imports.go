@@ -235,9 +235,9 @@ func number(text string) (float64, error) {
 }
 
 // rate is v, a number a second, as the tool printed it: not rounded, so that it can be written again. It is nil where
-// nothing completed.
+// nothing completed, and where no machine can be that slow or fast: a figure would be rounded to 0.
 func rate(v float64) *bench.Figure {
-	if !(v > 0) || math.IsInf(v, 0) {
+	if !(v >= 1e-9 && v <= 1e12) {
 		return nil
 	}
 	f := bench.Figure(v)
