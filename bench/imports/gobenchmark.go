@@ -129,6 +129,9 @@ func setGoUnit(r *bench.Result, unit string, v float64) bool {
 	case "ns/op":
 		if v >= 1e-3 && v <= 1e18 { // beyond, a figure or its inverse would be rounded to 0
 			r.NSPerOp = bench.NewFigure(v)
+			if r.OpsPerSec == nil {
+				r.OpsPerSec = bench.NewRate(1e9 / v)
+			}
 		}
 	case "ops/s":
 		r.OpsPerSec = rate(v)
@@ -207,9 +210,6 @@ func goResult(rec *benchfmt.Result, o Options) (*bench.Result, error) {
 		r.Warnings = append(r.Warnings, "not imported: "+strings.Join(unknown, ", "))
 	}
 	if r.NSPerOp != nil {
-		if r.OpsPerSec == nil {
-			r.OpsPerSec = bench.NewRate(1e9 / float64(*r.NSPerOp))
-		}
 		if elapsed := float64(*r.NSPerOp) * float64(r.Iterations); elapsed < math.MaxInt64/2 {
 			r.ElapsedNS = int64(math.Round(elapsed))
 		}

@@ -218,10 +218,12 @@ func commandWorkload(command string) string {
 
 var errNegative = errors.New("is negative or no number")
 
-// number reads a decimal number as C prints it: inf and nan are NaN, since neither is a figure.
+// number reads a decimal number as C prints it, which may be no number or infinite.
 func number(text string) (float64, error) {
 	switch strings.ToLower(text) {
-	case "inf", "-inf", "nan", "-nan", "infinity":
+	case "inf":
+		return math.Inf(1), nil
+	case "-inf", "nan", "-nan":
 		return math.NaN(), nil
 	}
 	if strings.ContainsAny(text, "xXpP_") {

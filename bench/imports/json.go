@@ -127,8 +127,8 @@ func readValues(data []byte, o Options) (reports []*bench.Report, err error) {
 					}
 				}
 			case first && slices.ContainsFunc(ms, isMemtierRun):
-				if d.More() {
-					return nil, &placed{d.InputOffset(), errors.New("something follows memtier's JSON")}
+				if rest := bytes.TrimLeft(data[d.InputOffset():], " \t\r\n"); len(rest) > 0 {
+					return nil, &placed{int64(len(data)-len(rest)) + 1, errors.New("something follows memtier's JSON")}
 				}
 				r, err := readMemtier(ms, o)
 				return []*bench.Report{r}, err

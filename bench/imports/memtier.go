@@ -52,10 +52,10 @@ func (n memtierNumber) whole() int {
 	return int(n)
 }
 
-// flag is a boolean that is printed as a string.
-type flag bool
+// A boolean is printed as a string.
+type boolean bool
 
-func (f *flag) UnmarshalJSON(text []byte) error {
+func (f *boolean) UnmarshalJSON(text []byte) error {
 	s := strings.Trim(string(text), `"`)
 	*f = s == "true" || s == "1"
 	return nil
@@ -65,7 +65,7 @@ type memtierConfiguration struct {
 	Server   string        `json:"server"` // its password is not read
 	Port     memtierNumber `json:"port"`
 	Protocol string        `json:"protocol"`
-	TLS      flag          `json:"tls"`
+	TLS      boolean       `json:"tls"`
 	Ratio    string        `json:"ratio"`
 	Pattern  string        `json:"key_pattern"`
 	Pipeline memtierNumber `json:"pipeline"`
@@ -114,7 +114,7 @@ func readMemtier(ms []member, o Options) (*bench.Report, error) {
 			}
 		}
 		if err != nil {
-			return nil, &placed{m.at, fmt.Errorf("%s: %w", m.name, err)}
+			return nil, &placed{m.start() + 1, fmt.Errorf("%s: %w", m.name, err)}
 		}
 	}
 	if strings.HasPrefix(config.Protocol, "memcache") {
@@ -162,7 +162,7 @@ func memtierRows(p *bench.Report, run member, template bench.Result, settings ma
 				Duration memtierNumber `json:"Total duration"`
 			}
 			if err := json.Unmarshal(m.value, &runtime); err != nil {
-				return &placed{m.at, fmt.Errorf("%s: %w", m.name, err)}
+				return &placed{m.start() + 1, fmt.Errorf("%s: %w", m.name, err)}
 			}
 			if p.StartedAt.IsZero() && runtime.Start > 0 && runtime.Start < 1e14 {
 				p.StartedAt = time.UnixMilli(int64(runtime.Start)).UTC()
@@ -178,7 +178,7 @@ func memtierRows(p *bench.Report, run member, template bench.Result, settings ma
 		}
 		var stats memtierStats
 		if err := json.Unmarshal(m.value, &stats); err != nil {
-			return &placed{m.at, fmt.Errorf("%s: %w", m.name, err)}
+			return &placed{m.start() + 1, fmt.Errorf("%s: %w", m.name, err)}
 		}
 		r := template
 		r.ErrorKinds, r.ErrorSamples, r.Warnings, r.Settings = map[string]int64{}, map[string]string{}, []string{}, map[string]any{}
@@ -189,7 +189,7 @@ func memtierRows(p *bench.Report, run member, template bench.Result, settings ma
 		}
 		r.ElapsedNS = elapsed.Nanoseconds()
 		if err := stats.fill(&r); err != nil {
-			return &placed{m.at, fmt.Errorf("%s: %w", m.name, err)}
+			return &placed{m.start() + 1, fmt.Errorf("%s: %w", m.name, err)}
 		}
 		if m.name == memtierTotals {
 			r.Workload = "totals"

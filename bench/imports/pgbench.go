@@ -1,7 +1,9 @@
 package imports
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
 	"regexp"
 	"strings"
 
@@ -18,7 +20,7 @@ func isPgbench(line string) bool {
 }
 
 var (
-	pgVersion = regexp.MustCompile(`^pgbench \((?:PostgreSQL\) )?(\S+)`)
+	pgVersion = regexp.MustCompile(`^pgbench \(([0-9][0-9A-Za-z.]*)(?:.*, server ([0-9][0-9A-Za-z.]*))?.*\)$`)
 	pgTPS     = regexp.MustCompile(`^tps = (\S+) \((.*)\)$`)
 	pgScript  = regexp.MustCompile(`^SQL script \d+: (.*)$`)
 	pgPart    = regexp.MustCompile(`^ - (\d+) transactions \(.*tps = ([^ )]+)\)$`)
@@ -42,7 +44,8 @@ func readPgbench(data []byte, o Options) (*bench.Report, error) {
 	for n, line := range lines(data) {
 		last = n
 		if m := pgVersion.FindStringSubmatch(line); m != nil {
-			version = oneLine(strings.TrimSuffix(m[1], ")"))
+			version = m[1]
+			p.Target.Server = "PostgreSQL " + cmp.Or(m[2], m[1]) // said where it is another than pgbench's
 			continue
 		}
 		if kind, ok := strings.CutPrefix(line, "transaction type: "); ok {
@@ -171,7 +174,7 @@ func (b *pgBlock) read(line string) (err error) {
 func (b *pgBlock) tps(text, meaning string) error {
 	v, err := number(text)
 	if err != nil {
-		return errors.New("tps: " + err.Error())
+		return fmt.Errorf("tps: %w", err)
 	}
 	b.rate = true
 	if meaning == "including connections establishing" {
@@ -193,7 +196,7 @@ func readScript(r *bench.Result, line string) (err error) {
 		}
 		v, err := number(m[2])
 		if err != nil {
-			return errors.New("tps: " + err.Error())
+			return fmt.Errorf("tps: %w", err)
 		}
 		r.OpsPerSec = rate(v)
 		return nil

@@ -1,6 +1,7 @@
 package imports
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"regexp"
@@ -49,14 +50,20 @@ func readRedisCSV(data []byte, o Options) (*bench.Report, error) {
 			return nil, errorf(n, "%w", err)
 		}
 		r := newResult(titleWorkload(fields[0]))
+		empty := false
 		for i, name := range names[1:] {
 			v, err := number(fields[i+1])
 			if err != nil {
 				return nil, errorf(n, "%s: %w", name, err)
 			}
-			setColumn(r, name, v)
+			if setColumn(r, name, v); name == "rps" {
+				empty = !(v > 0)
+			}
 		}
-		p.Results = append(p.Results, completed(r))
+		if empty { // whose latencies are printed as 0
+			r.Latency = bench.Latency{}
+		}
+		p.Results = append(p.Results, r)
 	}
 	return finish(p, o, last)
 }
@@ -91,8 +98,8 @@ func csvFields(line string, n int) ([]string, error) {
 // setColumn stores a value of the CSV. One that is not known is passed over: a later version may add some.
 func setColumn(r *bench.Result, name string, v float64) {
 	if name == "rps" {
-		if math.IsNaN(v) {
-			r.Warnings = append(r.Warnings, "the tool printed no rate: the test took under 1 ms, or completed nothing")
+		if math.IsInf(v, 0) {
+			r.Warnings = append(r.Warnings, "redis-benchmark printed no rate: the test took less than 1 ms")
 		}
 		r.OpsPerSec = rate(v)
 	}
@@ -101,14 +108,6 @@ func setColumn(r *bench.Result, name string, v float64) {
 			*c.of(&r.Latency) = nanoseconds(v)
 		}
 	}
-}
-
-// completed drops the latencies of a test that completed nothing, which are printed as 0.
-func completed(r *bench.Result) *bench.Result {
-	if l := r.Latency; r.OpsPerSec == nil && (l.Max == nil || *l.Max == 0) {
-		r.Latency = bench.Latency{}
-	}
-	return r
 }
 
 // titleWorkload is the workload that redis-benchmark calls title, or the title as it is.
@@ -147,6 +146,7 @@ type redisBlock struct {
 	title   string
 	result  *bench.Result
 	rate    bool     // has been read
+	empty   bool     // it says that nothing completed
 	summary []string // names of the columns, which come before their values
 	wants   bool     // a latency summary must follow
 }
@@ -182,8 +182,8 @@ func readRedisText(data []byte, o Options) (*bench.Report, error) {
 	if err := b.check(); err != nil {
 		return nil, err
 	}
-	for _, r := range p.Results {
-		completed(r)
+	if tail := data[bytes.LastIndexAny(data, "\r\n")+1:]; b == nil && len(bytes.TrimSpace(tail)) > 0 && !redisQuiet.Match(tail) {
+		return nil, errorf(last, "a line without its end: the file is cut off")
 	}
 	return finish(p, o, last)
 }
@@ -205,7 +205,7 @@ func redisLine(p *bench.Report, b *redisBlock, n int, text string) (*redisBlock,
 			return nil, errorf(n, "requests per second: %w", err)
 		}
 		setColumn(b.result, "rps", v)
-		b.rate, b.wants = true, strings.Contains(text, "throughput summary")
+		b.rate, b.empty, b.wants = true, !(v > 0), strings.Contains(text, "throughput summary")
 		return b, nil
 	}
 	if m := redisQuiet.FindStringSubmatch(text); m != nil {
@@ -216,13 +216,13 @@ func redisLine(p *bench.Report, b *redisBlock, n int, text string) (*redisBlock,
 		}
 		setColumn(r, "rps", v)
 		if m[3] != "" {
-			if v, err = number(m[3]); err != nil {
+			p50, err := number(m[3])
+			if err != nil {
 				return nil, errorf(n, "p50: %w", err)
 			}
-			r.Latency.P50 = nanoseconds(v)
-		}
-		if r.OpsPerSec == nil && v == 0 {
-			r.Latency.P50 = nil
+			if v > 0 {
+				r.Latency.P50 = nanoseconds(p50)
+			}
 		}
 		p.Results = append(p.Results, r)
 		return b, nil
@@ -253,7 +253,7 @@ func (b *redisBlock) latencies(n int, fields []string) error {
 			return errorf(n, "%s: %w", name, err)
 		}
 		for _, c := range columns {
-			if c.summary == name {
+			if c.summary == name && !b.empty {
 				*c.of(&b.result.Latency) = nanoseconds(v)
 			}
 		}
@@ -273,7 +273,12 @@ func (b *redisBlock) head(n int, text string) (err error) {
 		case "parallel clients":
 			r.Concurrency, err = parameter(m[1])
 		case "bytes payload":
-			r.Size, err = parameter(m[1])
+			var n int
+			if n, err = parameter(m[1]); findWorkload(func(w *bench.Workload) bool { return w.Name == r.Workload }) != "" {
+				r.Size = n
+			} else {
+				r.Settings["command_bytes"] = n // of a command of one's own, it is the whole
+			}
 		}
 		if err != nil {
 			return errorf(n, "%s: %w", m[2], err)
