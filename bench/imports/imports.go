@@ -111,7 +111,7 @@ func newReport(tool, kind string, o Options) *bench.Report {
 
 // newResult starts a row of a workload: it has no figures yet.
 func newResult(workload string) *bench.Result {
-	return &bench.Result{Workload: oneLine(workload), ErrorKinds: map[string]int64{}, ErrorSamples: map[string]string{},
+	return &bench.Result{Workload: cmp.Or(strings.TrimSpace(oneLine(workload)), "other"), ErrorKinds: map[string]int64{}, ErrorSamples: map[string]string{},
 		Settings: map[string]any{}, Warnings: []string{}}
 }
 

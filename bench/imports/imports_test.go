@@ -186,6 +186,13 @@ func TestFiles(t *testing.T) {
 				t.Errorf("with other line ends it reads as\n%s", again)
 			}
 			everyFormat(t, r)
+			for _, f := range bench.Formats {
+				for _, word := range strings.FieldsFunc(encode(t, f.Name, r), func(c rune) bool { return !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || c == '+' || c == '-') }) {
+					if word == "NaN" || word == "Inf" || word == "+Inf" {
+						t.Errorf("%s has %s", f.Name, word)
+					}
+				}
+			}
 		})
 	}
 }
@@ -194,12 +201,7 @@ func TestFiles(t *testing.T) {
 func everyFormat(t testing.TB, r *bench.Report) {
 	t.Helper()
 	for _, f := range bench.Formats {
-		text := encode(t, f.Name, r)
-		for _, word := range strings.FieldsFunc(text, func(c rune) bool { return !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || c == '+' || c == '-') }) {
-			if word == "NaN" || word == "Inf" || word == "+Inf" {
-				t.Fatalf("%s has %s:\n%s", f.Name, word, text)
-			}
-		}
+		encode(t, f.Name, r)
 	}
 	text := encode(t, "json", r)
 	again, err := Read(strings.NewReader(text), Options{})

@@ -196,7 +196,7 @@ func memtierRows(p *bench.Report, run member, template bench.Result, settings ma
 			total = &r
 			continue
 		}
-		if r.Workload = commandWorkload(oneLine(strings.TrimSuffix(m.name, "s"))); r.OpsPerSec != nil {
+		if r.Workload = cmp.Or(commandWorkload(oneLine(strings.TrimSuffix(m.name, "s"))), "other"); r.OpsPerSec != nil {
 			rows = append(rows, &r)
 		}
 	}

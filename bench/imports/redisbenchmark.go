@@ -49,7 +49,7 @@ func readRedisCSV(data []byte, o Options) (*bench.Report, error) {
 		if err != nil {
 			return nil, errorf(n, "%w", err)
 		}
-		r := newResult(titleWorkload(fields[0]))
+		r := newResult(TitleWorkload(fields[0]))
 		empty := false
 		for i, name := range names[1:] {
 			v, err := number(fields[i+1])
@@ -110,8 +110,8 @@ func setColumn(r *bench.Result, name string, v float64) {
 	}
 }
 
-// titleWorkload is the workload that redis-benchmark calls title, or the title as it is.
-func titleWorkload(title string) string {
+// TitleWorkload is the workload that redis-benchmark, of any version, calls title; the title itself where there is none.
+func TitleWorkload(title string) string {
 	title = strings.TrimSpace(title)
 	if title == "PING_BULK" { // up to 6.0
 		return "ping_mbulk"
@@ -195,7 +195,7 @@ func redisLine(p *bench.Report, b *redisBlock, n int, text string) (*redisBlock,
 			return nil, err
 		}
 		title = strings.TrimSuffix(title, " ======")
-		b = &redisBlock{line: n, title: oneLine(title), result: newResult(titleWorkload(title))}
+		b = &redisBlock{line: n, title: oneLine(title), result: newResult(TitleWorkload(title))}
 		p.Results = append(p.Results, b.result)
 		return b, nil
 	}
@@ -209,7 +209,7 @@ func redisLine(p *bench.Report, b *redisBlock, n int, text string) (*redisBlock,
 		return b, nil
 	}
 	if m := redisQuiet.FindStringSubmatch(text); m != nil {
-		r := newResult(titleWorkload(m[1]))
+		r := newResult(TitleWorkload(m[1]))
 		v, err := number(m[2])
 		if err != nil {
 			return nil, errorf(n, "requests per second: %w", err)
