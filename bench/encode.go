@@ -41,6 +41,10 @@ var Formats = []Format{
 	{"markdown", "text/markdown; charset=utf-8", "text/markdown", encodeMarkdown},
 	{"csv", "text/csv; charset=utf-8; header=present", "text/csv", encodeCSV},
 	{"benchfmt", "text/plain; charset=utf-8", "text/x-go-bench", encodeBenchfmt},
+	{"redis-benchmark", "text/csv; charset=utf-8; header=present", "", encodeRedisBenchmark},
+	{"prometheus", "text/plain; version=0.0.4; charset=utf-8", "", encodePrometheus},
+	{"github-action-benchmark", "application/json", "", encodeGitHubAction},
+	{"bencher", "application/json", "", encodeBencher},
 }
 
 // FormatByName returns the format called name.

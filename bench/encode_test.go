@@ -218,7 +218,8 @@ func TestGolden(t *testing.T) {
 			t.Errorf("%s differs; go test -update writes it anew. Got:\n%s", file, got)
 		}
 	}
-	extensions := map[string]string{"json": "json", "text": "txt", "markdown": "md", "csv": "csv", "benchfmt": "bench"}
+	extensions := map[string]string{"json": "json", "text": "txt", "markdown": "md", "csv": "csv", "benchfmt": "bench",
+		"redis-benchmark": "redis-benchmark.csv", "prometheus": "prom", "github-action-benchmark": "github-action.json", "bencher": "bencher.json"}
 	for name, r := range reports() {
 		for _, f := range Formats {
 			ext, ok := extensions[f.Name]
