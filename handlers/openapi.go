@@ -166,7 +166,7 @@ func schemas() object {
 			"name": text, "target": text, "embedded": yes, "workload": text, "client": text, "client_version": text,
 			"concurrency": integer, "pipeline": integer, "size": integer, "keyspace": integer, "sample": integer, "iterations": integer,
 			"elapsed_ns": integer, "ns_per_op": number, "ops_per_sec": number, "latency_ns": mapOf(number), "errors": integer,
-			"error_kinds": mapOf(integer), "error_samples": mapOf(text), "misses": integer, "mismatches": integer,
+			"error_kinds": mapOf(integer), "error_samples": mapOf(text), "misses": integer, "mismatches": integer, "moved": integer,
 			"connections": integer, "connect_ns": number, "bytes_per_op": number, "allocs_per_op": number,
 			"client_cpu_percent": number, "throttled_ns": number,
 			"server":   object{"type": []string{"object", "null"}, "properties": object{"ns_per_call": number, "cpu_percent": number}},
