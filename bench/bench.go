@@ -104,6 +104,7 @@ type Options struct {
 type Target struct {
 	Name, Kind, Address string
 	TLS, Embedded       bool
+	Cluster             bool // keys are spread over nodes, and a command may name keys of one of them only
 	Clients             []Client
 	Default             []string // clients measured where none is named
 	Syncs               bool     // it is on disk: writes can be flushed
@@ -129,7 +130,7 @@ type Session interface {
 type Server struct {
 	Version   string        // "redis 7.0.15"
 	Mode      string        // "standalone", "cluster", "sentinel"
-	Free      int64         // bytes it has free for data; -1 where it has no limit or does not say
+	Free      int64         // bytes it has free for data, of a cluster the fullest master; -1 where it has no limit or does not say
 	RoundTrip time.Duration // the fastest of a few pings: what an operation costs at least
 	Warnings  []string
 }
@@ -139,6 +140,8 @@ type Counters struct {
 	Calls uint64        // of the command asked for
 	Time  time.Duration // the server spent inside those calls
 	CPU   time.Duration // of the server's process
+	// Redirects are the commands answered by naming another node of the cluster, whoever sent them.
+	Redirects uint64
 }
 
 // A Registry is a session that remembers runs whose keys have no TTL, so that the next run can remove what a killed one
@@ -180,6 +183,7 @@ type Workload struct {
 	Grows     bool     // each operation adds an element
 	Elements  uint64   // of a list that Load makes, all of which each operation reads
 	Forever   bool     // its keys have no TTL in either flavor
+	Several   bool     // one command names several keys
 	// Keys yields the keys it writes, which are removed afterwards; nil where it writes none.
 	Keys func(p *Params) iter.Seq[string]
 	// Load writes what the operation needs, untimed; nil where it needs nothing. In flavor compatible it is not called.

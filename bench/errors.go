@@ -34,6 +34,8 @@ var replies = []struct{ prefix, kind string }{
 	{"NOPERM", "noperm"},
 	{"MOVED", "moved"},
 	{"ASK ", "moved"},
+	{"TRYAGAIN", "moved"}, // of several keys, some have moved
+	{"CROSSSLOT", "unsupported"},
 	{"max number of clients", "maxclients"},
 	{"unknown command", "unsupported"},
 	{"unknown subcommand", "unsupported"},

@@ -102,6 +102,7 @@ func (p *Plan) add(t *Target, workloads string, strict bool) error {
 		return err
 	}
 	part := Part{Target: t}
+	var shard []string // workloads that one node of a cluster does alone
 	// Counted before they are made: a few long lists would fill the memory.
 	s := &p.Spec
 	if each := len(s.Concurrency) * len(s.Pipeline) * len(s.Size) * len(s.Keyspace); each > p.Limits.Rows {
@@ -114,6 +115,7 @@ func (p *Plan) add(t *Target, workloads string, strict bool) error {
 			}
 			continue
 		}
+		oneKey := false
 		for _, c := range clients {
 			if !w.Supports(t.Kind, c) {
 				if err := p.leaveOut(strict && named && clientsNamed, fmt.Sprintf("%s can't do %s on %s", c.Name, w.Name, t.Kind)); err != nil {
@@ -126,7 +128,14 @@ func (p *Plan) add(t *Target, workloads string, strict bool) error {
 				return err
 			}
 			part.Rows = append(part.Rows, rows...)
+			oneKey = oneKey || slices.ContainsFunc(rows, func(r Row) bool { return w.keysAtMost(1, r.Keyspace) })
 		}
+		if t.Cluster && oneKey {
+			shard = append(shard, w.Name)
+		}
+	}
+	if len(shard) > 0 {
+		p.Warnings = append(p.Warnings, fmt.Sprintf("%s: one key each, which one node of %s has: the others do nothing", strings.Join(shard, ", "), t.Name))
 	}
 	if len(part.Rows) > 0 {
 		p.Parts = append(p.Parts, part)
@@ -134,10 +143,28 @@ func (p *Plan) add(t *Target, workloads string, strict bool) error {
 	return nil
 }
 
-// misfit says which parameter of s makes no sense for w on t, if any does.
+// keysAtMost tells whether w writes to some keys, but to no more than n, of a keyspace.
+func (w *Workload) keysAtMost(n, keyspace int) bool {
+	if w.Keys == nil {
+		return false
+	}
+	found := 0
+	for range w.Keys(&Params{Keys: Keys{n: uint64(min(keyspace, n+1))}}) {
+		found++
+	}
+	return found > 0 && found <= n
+}
+
+// splits tells whether w names keys of several nodes in one command, which a cluster refuses.
+func (w *Workload) splits(t *Target) bool { return w.Several && t.Cluster }
+
+// misfit says what makes no sense for w on t, if anything does.
 func (w *Workload) misfit(t *Target, s *Spec) string {
 	if w.Real && t.Embedded {
 		return fmt.Sprintf("%s can't do %s: it is embedded", t.Name, w.Name)
+	}
+	if w.splits(t) {
+		return fmt.Sprintf("%s names keys of several slots, which a cluster such as %s refuses", w.Name, t.Name)
 	}
 	d := DefaultSpec()
 	for _, c := range []struct {
@@ -274,7 +301,7 @@ func WorkloadNames(t *Target) (names []string) {
 	var groups []string
 	for i := range Workloads {
 		w := &Workloads[i]
-		if !slices.ContainsFunc(t.Clients, func(c Client) bool { return w.Supports(t.Kind, c) }) {
+		if w.splits(t) || !slices.ContainsFunc(t.Clients, func(c Client) bool { return w.Supports(t.Kind, c) }) {
 			continue
 		}
 		names = append(names, w.Name)

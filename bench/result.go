@@ -63,6 +63,7 @@ type Result struct {
 	ErrorSamples  map[string]string `json:"error_samples"`
 	Misses        int64             `json:"misses"`
 	Mismatches    int64             `json:"mismatches"`
+	Moved         int64             `json:"moved,omitempty"` // commands that a cluster's nodes redirected: MOVED and ASK
 	Connections   int               `json:"connections"`
 	ConnectNS     *int64            `json:"connect_ns"`
 	BytesPerOp    *Figure           `json:"bytes_per_op"`

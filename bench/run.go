@@ -191,6 +191,9 @@ func (r *runner) part(ctx context.Context, part Part) error {
 			if err := context.Cause(ctx); err != nil {
 				return err
 			}
+			if lost == nil {
+				lost = brokenBy(result)
+			}
 			if lost != nil {
 				// What failed may have been this client or this one connection: ask once more before giving up.
 				pingCtx, cancel := context.WithTimeout(ctx, min(r.Spec.Timeout, lastChance))
@@ -449,6 +452,16 @@ func lostBy(m *measured) error {
 	return &KindError{kind, m.samples[kind]}
 }
 
+// brokenBy is the failure of the connection that most of a row's errors are, if it had any: of a cluster, one node may be
+// gone while the others serve.
+func brokenBy(r *Result) error {
+	kind := mostFrequent(r.ErrorKinds)
+	if !lost(kind) {
+		return nil
+	}
+	return &KindError{kind, r.ErrorSamples[kind]}
+}
+
 // remove deletes the row's keys. When the run was cut off there is only a moment, and a store that is lost gets none.
 func (s *sampler) remove(ctx context.Context, keys iter.Seq[string], lost bool) error {
 	bound := 30 * time.Second
@@ -539,9 +552,13 @@ func (r *Result) cost(before, after *reading, m *measured) {
 		}
 		return
 	}
-	if after.server.CPU < before.server.CPU || after.server.Calls < before.server.Calls {
+	if after.server.CPU < before.server.CPU || after.server.Calls < before.server.Calls || after.server.Redirects < before.server.Redirects {
 		r.Warnings = append(r.Warnings, "the server's own figures are missing: it was restarted while the row ran")
 		return
+	}
+	if moved := int64(after.server.Redirects - before.server.Redirects); moved > 0 {
+		r.Moved = moved
+		r.Warnings = append(r.Warnings, fmt.Sprintf("%d commands, those of other clients included, were redirected to another node (MOVED, ASK): each cost a round trip more", moved))
 	}
 	r.Server = &ServerCost{CPUPercent: NewFigure(100 * float64(after.server.CPU-before.server.CPU) / float64(m.elapsed))}
 	// A server that counts its calls need not time them.

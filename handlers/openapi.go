@@ -167,7 +167,7 @@ func schemas() object {
 			"concurrency": integer, "pipeline": integer, "size": integer, "keyspace": integer, "flavor": text, "sync": text,
 			"scale": integer, "protocol": text, "ops_per_sec_with_connect": number, "histogram": text, "sample": integer, "iterations": integer,
 			"elapsed_ns": integer, "ns_per_op": number, "ops_per_sec": number, "latency_ns": mapOf(number), "errors": integer,
-			"error_kinds": mapOf(integer), "error_samples": mapOf(text), "misses": integer, "mismatches": integer,
+			"error_kinds": mapOf(integer), "error_samples": mapOf(text), "misses": integer, "mismatches": integer, "moved": integer,
 			"connections": integer, "connect_ns": number, "bytes_per_op": number, "allocs_per_op": number,
 			"client_cpu_percent": number, "throttled_ns": number,
 			"server":   object{"type": []string{"object", "null"}, "properties": object{"ns_per_call": number, "cpu_percent": number}},

@@ -22,7 +22,17 @@ type endpoint struct {
 	tls            *tls.Config // nil: plain TCP
 }
 
-// A dialer opens connections to one address and remembers them, so that closing it ends whatever any client has in
+// node is the same at the address of another node of the cluster, whose certificate is for its own host.
+func (e endpoint) node(addr string) endpoint {
+	if e.tls != nil && addr != e.addr {
+		e.tls = e.tls.Clone()
+		e.tls.ServerName, _, _ = net.SplitHostPort(addr)
+	}
+	e.addr = addr
+	return e
+}
+
+// A dialer opens connections to one server or cluster and remembers them, so that closing it ends whatever any client has in
 // flight. It hands out the bare connection: a wrapper would cost in the timed path, and would hide from a library that it
 // is a socket.
 type dialer struct {
@@ -47,12 +57,16 @@ func newDialer(e endpoint, timeout time.Duration) *dialer {
 }
 
 // dial opens a connection. Its error begins with the stage that failed, dial or tls.
-func (d *dialer) dial(ctx context.Context) (net.Conn, error) {
+func (d *dialer) dial(ctx context.Context) (net.Conn, error) { return d.dialNode(ctx, "", d.addr) }
+
+// dialNode dials a node of a cluster in the form that libraries take.
+func (d *dialer) dialNode(ctx context.Context, _, addr string) (net.Conn, error) {
+	e := endpoint{addr: d.addr, tls: d.tls}.node(addr)
 	ctx, cancel := context.WithTimeout(ctx, d.timeout)
 	defer cancel()
 	defer context.AfterFunc(d.ended, cancel)()
 	var nd net.Dialer
-	conn, err := nd.DialContext(ctx, "tcp", d.addr)
+	conn, err := nd.DialContext(ctx, "tcp", e.addr)
 	if err != nil {
 		if d.ended.Err() != nil {
 			err = net.ErrClosed
@@ -64,10 +78,10 @@ func (d *dialer) dial(ctx context.Context) (net.Conn, error) {
 		tcp.Close()
 		return nil, at("dial", err)
 	}
-	if d.tls == nil {
+	if e.tls == nil {
 		return tcp, nil
 	}
-	secure := tls.Client(tcp, d.tls)
+	secure := tls.Client(tcp, e.tls)
 	if err := secure.HandshakeContext(ctx); err != nil {
 		tcp.Close()
 		if d.ended.Err() != nil {

@@ -46,19 +46,23 @@ func openGoRedis(ctx context.Context, d *dialer, e endpoint, o bench.Options) (b
 			Mode: maintnotifications.ModeDisabled,
 		},
 	})}
-	err := prove(ctx, o, func(ctx context.Context) (func() error, error) {
-		conn := s.rdb.Conn()
+	if err := proveGoRedis(ctx, s.rdb, e, o); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// proveGoRedis has the pool of rdb open its connections to e.
+func proveGoRedis(ctx context.Context, rdb *redis.Client, e endpoint, o bench.Options) error {
+	return prove(ctx, o, func(ctx context.Context) (func() error, error) {
+		conn := rdb.Conn()
 		err := conn.Echo(ctx, "nsop").Err()
 		if errors.Is(err, io.EOF) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) {
 			err = refusal(ctx, e, o, err)
 		}
 		return conn.Close, err
 	})
-	if err != nil {
-		s.Close()
-		return nil, err
-	}
-	return s, nil
 }
 
 // refusal adds to err, a broken connection, what the server says to a bare socket: a server without room for another

@@ -30,7 +30,15 @@ func parseRedis(s scheme, name, rest, password string, getenv func(string) strin
 	return describe(&bench.Target{
 		Name: name, Kind: "redis", Address: e.addr, TLS: s.tls,
 		Connect: func(ctx context.Context, timeout time.Duration) (bench.Session, error) {
-			return connectRedis(ctx, e, timeout)
+			s, err := connectRedis(ctx, e, timeout)
+			if err != nil {
+				return nil, err
+			}
+			if err := s.alone(ctx); err != nil {
+				s.Close()
+				return nil, err
+			}
+			return s, nil
 		},
 	}), nil
 }
@@ -344,14 +352,45 @@ func (s *redisSession) greet(c redis.Conn) error {
 	if info, err = readInfo(c, "memory"); err != nil {
 		return at("info", err)
 	}
+	s.server.Free = freeMemory(info)
+	return nil
+}
+
+// freeMemory returns the bytes that a server has free by its INFO of memory, -1 where it has no limit or does not say.
+func freeMemory(info map[string]string) int64 {
 	limit, err := strconv.ParseInt(info["maxmemory"], 10, 64)
 	if err != nil || limit <= 0 {
+		return -1
+	}
+	used, err := strconv.ParseInt(info["used_memory"], 10, 64)
+	if err != nil {
+		return -1
+	}
+	return max(limit-used, 0)
+}
+
+// alone is an error where the server is one of several nodes of a cluster, which only a cluster's client gets along with.
+// A proxy before a cluster, which follows redirects itself, is none.
+func (s *redisSession) alone(ctx context.Context) error {
+	if s.server.Mode != "cluster" {
 		return nil
 	}
-	if used, err := strconv.ParseInt(info["used_memory"], 10, 64); err == nil {
-		s.server.Free = max(limit-used, 0)
-	}
-	return nil
+	return s.use(ctx, func(c redis.Conn) error {
+		for i := range 16 { // keys of as many slots; a node with half of them all would be taken for alone once in 65536
+			_, err := c.Do("EXISTS", "nsop:ready:"+strconv.Itoa(i))
+			if c.Err() != nil {
+				return at("ping", err)
+			}
+			if bench.Kind(err) == "moved" {
+				scheme := "redis"
+				if s.at.tls != nil {
+					scheme = "rediss"
+				}
+				return &bench.KindError{Kind: "moved", Text: fmt.Sprintf("the server is one of several nodes of a cluster (%v): the URL wants to begin with %s+cluster://", err, scheme)}
+			}
+		}
+		return nil
+	})
 }
 
 // echo asks for an answer and returns how long it took. It is not PING, whose count in the server's statistics belongs to
@@ -401,16 +440,21 @@ func parseInfo(text string) map[string]string {
 func (s *redisSession) Server() bench.Server { return s.server }
 
 func (s *redisSession) Open(ctx context.Context, name string, o bench.Options) (bench.Store, error) {
-	c, err := clientOf("redis", name)
+	return openRedis(ctx, "redis", name, s.at, o)
+}
+
+// openRedis opens the store of a client of that kind at e.
+func openRedis(ctx context.Context, kind, name string, e endpoint, o bench.Options) (bench.Store, error) {
+	c, err := clientOf(kind, name)
 	if err != nil {
 		return nil, err
 	}
 	if o.Connections < 1 || o.Timeout <= 0 {
 		return nil, fmt.Errorf("open %s: want at least one connection and a timeout", name)
 	}
-	d := newDialer(s.at, o.Timeout)
+	d := newDialer(e, o.Timeout)
 	stop := context.AfterFunc(ctx, d.close) // ends a library's handshake whether or not it minds ctx
-	store, err := c.open(ctx, d, s.at, o)
+	store, err := c.open(ctx, d, e, o)
 	if !stop() && err == nil {
 		store.Close()
 		err = ctx.Err()
@@ -435,24 +479,30 @@ func (s *redisSession) Counters(ctx context.Context, command string) (bench.Coun
 		if len(stats) == 0 {
 			return errors.ErrUnsupported
 		}
-		// A command that was never called is not listed.
-		calls := parseFields(stats["cmdstat_"+strings.ToLower(command)])
-		counters.Calls, _ = strconv.ParseUint(calls["calls"], 10, 64)
-		usec, _ := strconv.ParseInt(calls["usec"], 10, 64)
-		counters.Time = time.Duration(usec) * time.Microsecond
 		cpu, err := readInfo(c, "cpu")
 		if err != nil {
 			return at("info", err)
 		}
-		user, _ := strconv.ParseFloat(cpu["used_cpu_user"], 64) // seconds
-		system, _ := strconv.ParseFloat(cpu["used_cpu_sys"], 64)
-		counters.CPU = time.Duration((user + system) * float64(time.Second))
+		counters = parseCounters(command, stats, cpu)
 		return nil
 	})
 	if err != nil {
 		return bench.Counters{}, fmt.Errorf("read counters: %w", err)
 	}
 	return counters, nil
+}
+
+// parseCounters returns the counters of command that the sections commandstats and cpu of INFO hold.
+func parseCounters(command string, stats, cpu map[string]string) (counters bench.Counters) {
+	// A command that was never called is not listed.
+	calls := parseFields(stats["cmdstat_"+strings.ToLower(command)])
+	counters.Calls, _ = strconv.ParseUint(calls["calls"], 10, 64)
+	usec, _ := strconv.ParseInt(calls["usec"], 10, 64)
+	counters.Time = time.Duration(usec) * time.Microsecond
+	user, _ := strconv.ParseFloat(cpu["used_cpu_user"], 64) // seconds
+	system, _ := strconv.ParseFloat(cpu["used_cpu_sys"], 64)
+	counters.CPU = time.Duration((user + system) * float64(time.Second))
+	return counters
 }
 
 // parseFields returns the fields of "calls=1,usec=2".

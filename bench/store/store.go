@@ -32,6 +32,10 @@ var schemes = []scheme{
 	{"rediss", true, "rediss://[user:password@]host[:port][/db][?ca=FILE|?ca_env=NAME]", parseRedis},
 	{"valkey", false, "valkey://[user:password@]host[:port][/db]", parseRedis},
 	{"valkeys", true, "valkeys://[user:password@]host[:port][/db][?ca=FILE|?ca_env=NAME]", parseRedis},
+	{"redis+cluster", false, "redis+cluster://[user:password@]host[:port]", parseCluster},
+	{"rediss+cluster", true, "rediss+cluster://[user:password@]host[:port][?ca=FILE|?ca_env=NAME]", parseCluster},
+	{"valkey+cluster", false, "valkey+cluster://, which is the same as redis+cluster", parseCluster},
+	{"valkeys+cluster", true, "valkeys+cluster://, which is the same as rediss+cluster", parseCluster},
 	{"postgres", false, "postgres://user[:password]@host[:port][/database][?sslmode=disable|require|verify-ca|verify-full][&sslrootcert=FILE|&ca=FILE|&ca_env=NAME]", parsePostgres},
 	{"postgresql", false, "postgresql://, which is the same", parsePostgres},
 	{"memcached", false, "memcached://host[:port][,host[:port]...]", parseMemcached},
@@ -52,6 +56,8 @@ var clients = []client{
 	{"redis", "go-redis", "github.com/redis/go-redis/v9", true, true, openGoRedis},
 	{"redis", "rueidis", "github.com/redis/rueidis", true, false, openRueidis},
 	{"redis", "floor", "", true, false, openFloor},
+	{clusterKind, "go-redis", "github.com/redis/go-redis/v9", true, true, openGoRedisCluster},
+	{clusterKind, "rueidis", "github.com/redis/rueidis", true, true, openRueidisCluster},
 	{"postgres", "pgx", "github.com/jackc/pgx/v5", false, true, nil}, // opened by bankClients
 	{"postgres", "database-sql", "github.com/jackc/pgx/v5", false, false, nil},
 	{"memcached", "gomemcache", "github.com/bradfitz/gomemcache", false, true, nil}, // opened by memcachedClients
@@ -61,6 +67,9 @@ var clients = []client{
 	{"buntdb", "buntdb", "github.com/tidwall/buntdb", false, true, nil},
 	{"sqlite", "sqlite", "modernc.org/sqlite", false, true, nil},
 }
+
+// clusterKind stands in the table of clients for a target of kind redis that is a cluster.
+const clusterKind = "redis cluster"
 
 // Parse returns the target called name at rawURL, whose forms are those of the table of schemes. The password is used
 // where the URL holds none; it is an error where both hold one and they differ. The variables of the environment that
@@ -98,8 +107,12 @@ func plainScheme(s string) bool {
 
 // describe fills in the clients of t's kind.
 func describe(t *bench.Target) *bench.Target {
+	kind := t.Kind
+	if t.Cluster {
+		kind = clusterKind
+	}
 	for _, c := range clients {
-		if c.kind != t.Kind {
+		if c.kind != kind {
 			continue
 		}
 		t.Clients = append(t.Clients, bench.Client{Name: c.name, Version: version(c.module), Pipeline: c.pipeline})
