@@ -58,7 +58,7 @@ func Budget(w io.Writer, f Frame, operation string, total float64, parts []Part)
 	names = min(names, 200)
 	for i, p := range parts {
 		percent := "-"
-		if finite(p.NS) {
+		if finite(p.NS) && math.Abs(p.NS) < 100*total {
 			percent = fmt.Sprintf("%.0f%%", p.NS/total*100)
 		}
 		x := float64(margin)

@@ -12,6 +12,7 @@ import (
 	"html"
 	"io"
 	"math"
+	"sort"
 	"strings"
 	"unicode"
 
@@ -57,6 +58,10 @@ const (
 	titleSize = 17
 	textSize  = 15
 	bold      = 1.2 // times as wide
+
+	// Text is measured at one size: the library makes a face of its font for each, which takes it milliseconds for a large one.
+	measured = 16
+	wide     = 1.12 // times the library's font is a common wide one
 )
 
 const (
@@ -66,7 +71,7 @@ const (
 
 func newCanvas(width float64) *canvas {
 	c := &canvas{r: chartdraw.SVG(0, 0), width: width, y: margin}
-	c.r.SetDPI(72 * grain) // so that a point is a px
+	c.r.SetDPI(72) // so that a point is a px
 	c.r.SetFont(chartdraw.GetDefaultFont())
 	return c
 }
@@ -95,8 +100,8 @@ func (c *canvas) text(class, s string, x, y float64) {
 
 // measure returns the width of s in px at a size. Which font a reader has is not known: a wide one is assumed.
 func (c *canvas) measure(s string, size float64) float64 {
-	c.r.SetFontSize(size)
-	return float64(c.r.MeasureText(s).Right) / grain * 1.12
+	c.r.SetFontSize(measured)
+	return float64(c.r.MeasureText(s).Right) * size / measured * wide
 }
 
 // fit shortens s to width px.
@@ -105,12 +110,12 @@ func (c *canvas) fit(s string, size, width float64) string {
 		return s
 	}
 	runes := []rune(s)
-	for n := len(runes) - 1; n > 0; n-- {
-		if short := strings.TrimSpace(string(runes[:n])) + "..."; c.measure(short, size) <= width {
-			return short
-		}
+	shortened := func(n int) string { return strings.TrimSpace(string(runes[:n])) + "..." }
+	n := sort.Search(len(runes), func(n int) bool { return c.measure(shortened(n), size) > width })
+	if n <= 1 {
+		return ""
 	}
-	return ""
+	return shortened(n - 1)
 }
 
 // wrap breaks s at spaces into lines of width px, at most limit of them.
@@ -138,11 +143,11 @@ func (c *canvas) wrap(s string, size, width float64, limit int) []string {
 
 // paragraph writes s below what is there.
 func (c *canvas) paragraph(class, s string, size float64) {
-	measured := size
+	width := size
 	if class != "dim" {
-		measured *= bold
+		width *= bold
 	}
-	for _, line := range c.wrap(s, measured, c.width-2*margin, 4) {
+	for _, line := range c.wrap(s, width, c.width-2*margin, 4) {
 		c.text(class, line, margin, c.y+size)
 		c.y += lineHeight
 	}

@@ -187,8 +187,6 @@ func (t Timeline) small(w io.Writer, f Frame, desc []string, x *timeline, y *sca
 	return c.finish(w, f, desc)
 }
 
-func positive(v float64) bool { return v > 0 && finite(v) }
-
 // told says in words what the picture shows.
 func (t Timeline) told(measured, failed, cold []Point) (desc []string) {
 	const layout = "2006-01-02 15:04"
@@ -433,7 +431,7 @@ func (t *timeline) of(at time.Time) float64 { return at.Sub(t.from).Seconds() }
 
 // timeScale has up to eight ticks at round times.
 func timeScale(from, to time.Time) *timeline {
-	const most = 7
+	const room = 7
 	t := &timeline{from: from}
 	t.f, t.Max = linear, to.Sub(from).Seconds()
 	const day = 24 * time.Hour
@@ -441,12 +439,12 @@ func timeScale(from, to time.Time) *timeline {
 		2 * time.Hour, 3 * time.Hour, 6 * time.Hour, 12 * time.Hour, day, 2 * day, 5 * day, 7 * day, 14 * day, 30 * day, 90 * day, 365 * day}
 	step := steps[len(steps)-1]
 	for _, s := range steps {
-		if to.Sub(from) <= most*s {
+		if to.Sub(from) <= room*s {
 			step = s
 			break
 		}
 	}
-	for to.Sub(from) > most*step && step < math.MaxInt64/4 {
+	for to.Sub(from) > room*step && step < math.MaxInt64/4 {
 		step *= 2
 	}
 	loc := from.Location()

@@ -2,7 +2,6 @@ package chart
 
 import (
 	"fmt"
-	"math"
 
 	"github.com/go-analyze/charts/chartdraw"
 )
@@ -43,6 +42,7 @@ func (c *canvas) plot(x, y *scale, labels, height float64) *plot {
 		p.grid(x, t.value, true)
 	}
 	for _, t := range c.thin(x.ticks, textSize, p.xAt) {
+		t.label = c.fit(t.label, textSize, 150)
 		at := p.xAt(t.value)
 		half := c.measure(t.label, textSize) / 2
 		c.text("middle", t.label, min(at, c.width-4-half), p.bottom+lineHeight-2)
@@ -80,5 +80,3 @@ func (p *plot) line(i int, xs, ys []float64) {
 		s.Render(p.c.r, p.box(), p.x, p.y, chartdraw.Style{})
 	}
 }
-
-func finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }

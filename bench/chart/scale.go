@@ -23,6 +23,17 @@ type tick struct {
 	label string
 }
 
+// What is beyond these is no measurement: in nanoseconds it is 30 years, in operations a second one in 20 minutes.
+const (
+	most  = 1e18
+	least = 1e-3
+)
+
+func finite(v float64) bool { return math.Abs(v) <= most } // NaN is not
+
+// positive says whether v can stand on a logarithmic axis.
+func positive(v float64) bool { return v >= least && v <= most }
+
 func linear(v float64) float64 { return v }
 
 // Translate implements chartdraw.Range. What is outside stands at the edge, and so does what is no number.
@@ -61,22 +72,22 @@ const (
 // passed over. ticks is about how many of them there is room for.
 func newScale(a axis, values []float64, ticks int) *scale {
 	lo, hi := math.Inf(1), math.Inf(-1)
-	positive := math.Inf(1)
+	above := math.Inf(1)
 	for _, v := range values {
-		if !math.IsNaN(v) && !math.IsInf(v, 0) {
+		if finite(v) {
 			lo, hi = min(lo, v), max(hi, v)
-			if v > 0 {
-				positive = min(positive, v)
-			}
+		}
+		if positive(v) {
+			above = min(above, v)
 		}
 	}
 	if lo > hi {
 		lo, hi = 0, 0
 	}
 	s := &scale{f: linear}
-	if hi > 0 && !a.linear && (a.log || hi/positive > logAbove) {
+	if positive(hi) && !a.linear && (a.log || hi/above > logAbove) {
 		s.f = math.Log10
-		lo = positive
+		lo = above
 		// A little air, so that no line lies on the edge.
 		s.Min, s.Max = lo/1.1, hi*1.1
 		if hi/lo < 2 {
@@ -184,9 +195,13 @@ func unitOf(k kind, v float64) unit {
 // plain writes a tick without digits that mean nothing.
 func plain(v float64) string {
 	if v == 0 {
-		return "0"
+		return "0" // and not "-0"
 	}
-	return thousands(strconv.FormatFloat(roundTo(v, 3), 'f', -1, 64))
+	format := byte('f')
+	if math.Abs(v) < 1e-6 {
+		format = 'g' // rather than a row of zeros
+	}
+	return thousands(strconv.FormatFloat(roundTo(v, 3), format, -1, 64))
 }
 
 // roundTo rounds v to significant digits.
@@ -200,7 +215,7 @@ func roundTo(v float64, digits int) float64 {
 
 // Duration writes nanoseconds with three significant digits: "412 ns", "57.1 us", "1.08 ms".
 func Duration(ns float64) string {
-	if math.IsNaN(ns) || math.IsInf(ns, 0) {
+	if !finite(ns) {
 		return "-"
 	}
 	u := unitOf(duration, roundTo(ns, 3))
@@ -209,7 +224,7 @@ func Duration(ns float64) string {
 
 // Rate writes a number a second: "20,112/s".
 func Rate(v float64) string {
-	if math.IsNaN(v) || math.IsInf(v, 0) {
+	if !finite(v) {
 		return "-"
 	}
 	return significant(v) + "/s"
@@ -217,7 +232,7 @@ func Rate(v float64) string {
 
 // significant writes v with three significant digits; whole digits are never dropped.
 func significant(v float64) string {
-	if v == 0 {
+	if math.Abs(v) < 1e-6 {
 		return "0"
 	}
 	decimals := max(0, 2-int(math.Floor(math.Log10(math.Abs(roundTo(v, 3))))))

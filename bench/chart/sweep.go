@@ -75,7 +75,7 @@ func overLoad(w io.Writer, f Frame, parameter string, curves []Curve, figures []
 			if !slices.Contains(xs, l.X) {
 				xs = append(xs, l.X)
 			}
-			if labels[l.X] = l.Label; l.Label == "" {
+			if labels[l.X] = clean(l.Label); l.Label == "" {
 				labels[l.X] = plain(l.X)
 			}
 		}
@@ -90,7 +90,7 @@ func overLoad(w io.Writer, f Frame, parameter string, curves []Curve, figures []
 	slices.Sort(xs)
 
 	// The values that were asked for are the ticks: no other was measured.
-	x := newScale(axis{name: parameter, linear: xs[0] <= 0 || xs[len(xs)-1]/xs[0] < 8, narrow: true, log: true}, xs, 8)
+	x := newScale(axis{name: parameter, linear: !positive(xs[0]) || xs[len(xs)-1]/xs[0] < 8, narrow: true, log: true}, xs, 8)
 	x.ticks = nil
 	for _, v := range xs {
 		x.ticks = append(x.ticks, tick{v, labels[v]})
@@ -203,7 +203,7 @@ func describe(name, parameter string, s series, xs, ys []float64, labels map[flo
 	if last > 0 {
 		text += fmt.Sprintf(", %s at %s", format(ys[last]), labels[xs[last]])
 	}
-	if top := slices.Index(ys, slices.Max(ys)); top != 0 && top != last {
+	if top := slices.Index(ys, slices.Max(ys)); ys[top] > 1.01*max(ys[0], ys[last]) {
 		text += fmt.Sprintf(", at most %s at %s", format(ys[top]), labels[xs[top]])
 	}
 	return []string{text}
