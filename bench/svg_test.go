@@ -97,7 +97,7 @@ func TestSVGSays(t *testing.T) {
 		{"a sweep", sweepReport(1), []string{"redis: throughput and p99 over concurrency.", "set redigo throughput: 974/s at concurrency 1, 97,378/s at 100"}, "sample"},
 		{"a sweep of samples", sweepReport(3), []string{"of 3 samples: throughput is the mean, latency the median"}, "NaN"},
 		{"a sweep of rates", rates, []string{"over rate", "at rate 1,000"}, ""},
-		{"samples are added", twice, []string{"get redigo: median 1.00 ms, p99 1.26 ms"}, "sample"},
+		{"samples are added", twice, []string{"get redigo: median 1.00 ms, p99 1.26 ms, p99.9 1.34 ms"}, "sample"},
 		{"a failed row", reports()["failed"], []string{"set go-redis, get go-redis: nothing completed, 97 timeout (read tcp 10.0.0.3:6379: i/o timeout)"}, "go-redis: median"},
 		{"an embedded store", reports()["embedded"], []string{"embedded store: no real store was measured."}, ""},
 		{"a row of figures without latency", reports()["extremes"], []string{"not drawn, as no latency is known: map get map."}, ""},

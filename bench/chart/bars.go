@@ -126,6 +126,9 @@ func Band(w io.Writer, f Frame, r Range) error {
 		from, to = from-1.5, to+1.5
 	}
 	c.rect("band", from, c.y, to, c.y+height)
+	for _, x := range []float64{from, to} { // the band's own colour is a faint one
+		c.path("axis", x, c.y, x, c.y+height)
+	}
 	if positive(r.Value) {
 		x := at(r.Value)
 		c.path("needle", x, c.y-3, x, c.y+height+3)

@@ -27,7 +27,7 @@ func (c *canvas) labelWidth(scales ...*scale) float64 {
 // plot takes height px for a field with its axes: the vertical one's name above it, the horizontal one's below.
 func (c *canvas) plot(x, y *scale, labels, height float64) *plot {
 	c.text("dim", y.name, margin, c.y+textSize-1) // nothing where it is ""
-	c.y += lineHeight + 4
+	c.y += lineHeight + 10
 	p := &plot{c, margin + labels, c.y, c.width - margin - 10, c.y + height, x, y}
 	x.Domain, y.Domain = units(p.right)-units(p.left), units(p.bottom)-units(p.top)
 	for _, t := range y.ticks {
