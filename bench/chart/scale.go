@@ -175,14 +175,14 @@ type unit struct {
 	size float64
 }
 
-var units_ = map[kind][]unit{
+var kindUnits = map[kind][]unit{
 	number:   {{"", 1}},
 	duration: {{"ns", 1}, {"us", 1e3}, {"ms", 1e6}, {"s", 1e9}},
 	rate:     {{"operations/s", 1}},
 }
 
 func unitOf(k kind, v float64) unit {
-	us := units_[k]
+	us := kindUnits[k]
 	u := us[0]
 	for _, larger := range us[1:] {
 		if math.Abs(v) >= larger.size {
