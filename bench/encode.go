@@ -23,6 +23,7 @@ type EncodeOptions struct {
 	NoColor  bool   // no colour, on a terminal either
 	URL      string // of the service, without a path: permalinks begin with it; "" for none
 	Width    int    // columns at which text wraps; 0 is 100
+	Inline   bool   // svg is for a page that has chart.CSS among its styles
 }
 
 // A Format writes a report.
@@ -30,7 +31,8 @@ type Format struct {
 	Name        string
 	ContentType string
 	Accept      string // the media type that chooses it; "" where only its name does
-	// Encode writes r, which it leaves as it is. Where it can't encode r it writes nothing.
+	// Encode writes r, which it leaves as it is. Where it can't encode r it writes nothing, and
+	// the error is an *UnsupportedError if that is no fault.
 	Encode func(w io.Writer, r *Report, o EncodeOptions) error
 }
 
@@ -45,6 +47,7 @@ var Formats = []Format{
 	{"prometheus", "text/plain; version=0.0.4; charset=utf-8", "", encodePrometheus},
 	{"github-action-benchmark", "application/json", "", encodeGitHubAction},
 	{"bencher", "application/json", "", encodeBencher},
+	{"svg", "image/svg+xml", "image/svg+xml", encodeSVG},
 }
 
 // FormatByName returns the format called name.

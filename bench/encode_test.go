@@ -239,6 +239,9 @@ func TestEncodeLeavesReportAlone(t *testing.T) {
 	for name, want := range reports() {
 		got := reports()[name]
 		for _, f := range Formats {
+			if f.Name == "svg" && len(got.Results) == 0 {
+				continue // nothing to draw
+			}
 			encodeString(t, f.Name, got, EncodeOptions{})
 		}
 		if !reflect.DeepEqual(got, want) {

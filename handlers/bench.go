@@ -128,7 +128,7 @@ func (s *Service) observe(p bench.Progress) {
 func (s *Service) answer(w http.ResponseWriter, r *http.Request, format bench.Format, report *bench.Report, status int) error {
 	var body bytes.Buffer
 	if err := format.Encode(&body, report, s.encodeOptions(r)); err != nil {
-		return fmt.Errorf("encode %s: %w", format.Name, err)
+		return &runError{fmt.Errorf("encode %s: %w", format.Name, err), report} // what was measured is answered in any case
 	}
 	w.Header().Set("Content-Type", format.ContentType)
 	w.WriteHeader(status)

@@ -319,6 +319,9 @@ func TestAnswers(t *testing.T) {
 		{"markdown", "GET", "/bench/map?format=markdown&" + short, "", nil, "text/markdown; charset=utf-8", []string{"| set |"}},
 		{"csv", "GET", "/bench/map?format=csv&" + short, "", nil, "text/csv; charset=utf-8; header=present", []string{"run,started_at,name"}},
 		{"benchfmt", "GET", "/bench/map?format=benchfmt&" + short, "", nil, "text/plain; charset=utf-8", []string{"BenchmarkSet/target=map/"}},
+		{"svg", "GET", "/bench/map?format=svg&" + short, "", nil, "image/svg+xml", []string{"<svg ", "<title>map: latency by percentile</title>", "set map: median "}},
+		{"svg of a sweep", "GET", "/bench/map/get?concurrency=1,2,4&format=svg&" + short, "", nil, "image/svg+xml", []string{"<title>map: throughput and p99 over concurrency</title>"}},
+		{"an image's Accept", "GET", "/bench/map?" + short, "", []string{"Accept", "image/avif,image/webp,image/svg+xml,image/*,*/*;q=0.8"}, "image/svg+xml", []string{"<svg "}},
 		{"Accept", "GET", "/bench/map?" + short, "", []string{"Accept", "text/markdown"}, "text/markdown; charset=utf-8", []string{"| set |"}},
 		{"format wins over Accept", "GET", "/bench/map?format=csv&" + short, "", []string{"Accept", "text/markdown"}, "text/csv; charset=utf-8; header=present", []string{"run,"}},
 		{"format wins over a stream", "GET", "/bench/map?format=json&" + short, "", []string{"Accept", "text/event-stream"}, "application/json", []string{`"results"`}},
@@ -607,6 +610,9 @@ func TestRunGoingOn(t *testing.T) {
 	if a := decode(t, w.Body.Bytes()); w.Code != 200 || a.Run != g.run || a.State != "running" || a.Fraction == nil || *a.Fraction < 0 || *a.Fraction > 1 ||
 		a.Results == nil || a.EstimatedSeconds < 30 {
 		t.Errorf("status %d: %s", w.Code, w.Body)
+	}
+	if w := get(g.service, "/runs/"+g.run+"?format=svg"); w.Code != 422 || !strings.Contains(w.Body.String(), `"run": "`+g.run) || !strings.Contains(w.Body.String(), "no chart: no results") {
+		t.Errorf("nothing to draw yet: status %d: %s", w.Code, w.Body)
 	}
 	if w := get(g.service, "/runs/"+g.run+"?format=text"); w.Code != 200 || !strings.Contains(w.Body.String(), "still running: 0 of 1 rows are done") {
 		t.Errorf("status %d: %s", w.Code, w.Body)

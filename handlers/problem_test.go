@@ -192,7 +192,7 @@ func TestFailedRows(t *testing.T) {
 // TestAssertion: 417 with the full result, in every format.
 func TestAssertion(t *testing.T) {
 	s := newService(t, nil)
-	for format, want := range map[string]string{"json": `"expr": "p99<0s"`, "text": "FAIL", "markdown": "FAIL", "csv": "run,", "benchfmt": "BenchmarkGet/"} {
+	for format, want := range map[string]string{"json": `"expr": "p99<0s"`, "text": "FAIL", "markdown": "FAIL", "csv": "run,", "benchfmt": "BenchmarkGet/", "svg": "<svg "} {
 		w := get(s, "/bench/map/get?benchtime=200x&assert=p99%3C0s&format="+format)
 		if w.Code != 417 || !strings.Contains(w.Body.String(), want) || w.Header().Get("Content-Type") == "application/problem+json" {
 			t.Errorf("%s: status %d: %s", format, w.Code, w.Body)
