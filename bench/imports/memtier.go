@@ -214,11 +214,7 @@ func (s *memtierStats) fill(r *bench.Result) error {
 		r.Errors = int64(s.Errors)
 		r.ErrorKinds["other"] = r.Errors
 	}
-	r.OpsPerSec = rate(float64(s.Ops))
-	if s.Count != nil && *s.Count == 0 {
-		r.OpsPerSec = nil
-	}
-	if r.OpsPerSec == nil {
+	if r.OpsPerSec = rate(float64(s.Ops)); r.OpsPerSec == nil {
 		return nil
 	}
 	seconds := float64(r.ElapsedNS) / 1e9
