@@ -71,9 +71,9 @@ func readGoLines(data []byte, o Options, source []int) (*bench.Report, error) {
 			if len(p.Results) == 0 {
 				goReport(p, rec)
 			}
-			p.Results = append(p.Results, r)
-			if len(p.Results) > maxRows {
-				return finish(p, o, at(len(all)))
+			_, n := rec.Pos()
+			if err := add(p, at(n), r); err != nil {
+				return nil, err
 			}
 		}
 	}
@@ -187,7 +187,9 @@ func goResult(rec *benchfmt.Result, o Options) (*bench.Result, error) {
 		r.Pipeline, r.Size, r.Keyspace = cmp.Or(r.Pipeline, o.Pipeline), cmp.Or(r.Size, o.Size), cmp.Or(r.Keyspace, o.Keyspace)
 	}
 	r.Concurrency = cmp.Or(r.Concurrency, o.Concurrency)
-	r.Name = strings.Join(append([]string{Name(r)}, others...), "/")
+	if r.Name = strings.Join(append([]string{Name(r)}, others...), "/"); len(r.Name) > 8*maxName {
+		return nil, errors.New("a name that is too long")
+	}
 
 	if rec.Iters < 0 {
 		return nil, fmt.Errorf("%d iterations", rec.Iters)

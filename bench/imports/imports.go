@@ -109,20 +109,29 @@ func newReport(tool, kind string, o Options) *bench.Report {
 		Assertions: []bench.Assertion{}, Warnings: []string{}}
 }
 
+// maxName bounds a workload in bytes: a command of one's own is called by all of its arguments.
+const maxName = 256
+
 // newResult starts a row of a workload: it has no figures yet.
 func newResult(workload string) *bench.Result {
-	return &bench.Result{Workload: cmp.Or(strings.TrimSpace(oneLine(workload)), "other"), ErrorKinds: map[string]int64{}, ErrorSamples: map[string]string{},
+	workload = strings.TrimSpace(oneLine(workload[:min(len(workload), maxName)]))
+	return &bench.Result{Workload: cmp.Or(workload, "other"), ErrorKinds: map[string]int64{}, ErrorSamples: map[string]string{},
 		Settings: map[string]any{}, Warnings: []string{}}
+}
+
+// add adds rows, which stood on line n, unless there are too many: a row takes more memory than its line.
+func add(p *bench.Report, n int, rows ...*bench.Result) error {
+	if p.Results = append(p.Results, rows...); len(p.Results) > maxRows {
+		return errorf(n, "more than %d rows", maxRows)
+	}
+	return nil
 }
 
 // finish completes what follows from what has been read: names, samples, one figure from another. last is the file's
 // last line.
 func finish(p *bench.Report, o Options, last int) (*bench.Report, error) {
-	switch n := len(p.Results); {
-	case n == 0:
+	if len(p.Results) == 0 {
 		return nil, errorf(last, "no results of %s up to here", p.Imported)
-	case n > maxRows:
-		return nil, errorf(last, "%d rows are more than %d", n, maxRows)
 	}
 	samples := map[string]int{}
 	for _, r := range p.Results {

@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"nsop/bench"
 	"nsop/bench/storetest"
@@ -331,7 +332,7 @@ func TestNames(t *testing.T) {
 		}
 	}
 	for _, odd := range []string{"", "_", "a__b", "é", "\xff", "/", "eval x=1/2", "x_"} {
-		if name := Name(&bench.Result{Workload: odd, Target: odd, Client: odd}); strings.Count(name, "/") != 2 || strings.ContainsAny(name, " \xff") {
+		if name := Name(&bench.Result{Workload: odd, Target: odd, Client: odd}); strings.Count(name, "/") != 2 || strings.Contains(name, " ") || !utf8.ValidString(name) {
 			t.Errorf("%q: %q", odd, name)
 		}
 	}

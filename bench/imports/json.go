@@ -253,6 +253,9 @@ func checkResult(r *bench.Result) error {
 	if r.Name == "" || r.Workload == "" {
 		return errors.New("no name or no workload")
 	}
+	if len(r.Name) > 8*maxName || len(r.Workload) > 2*maxName {
+		return errors.New("a name that is too long")
+	}
 	for _, n := range []int64{int64(r.Concurrency), int64(r.Pipeline), int64(r.Size), int64(r.Keyspace), int64(r.Scale), int64(r.Sample),
 		r.Iterations, r.ElapsedNS, r.Errors, r.Misses, r.Mismatches, int64(r.Connections)} {
 		if n < 0 {

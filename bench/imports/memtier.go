@@ -196,15 +196,16 @@ func memtierRows(p *bench.Report, run member, template bench.Result, settings ma
 			total = &r
 			continue
 		}
-		if r.Workload = cmp.Or(commandWorkload(oneLine(strings.TrimSuffix(m.name, "s"))), "other"); r.OpsPerSec != nil {
-			rows = append(rows, &r)
+		if r.Workload = cmp.Or(commandWorkload(oneLine(strings.TrimSuffix(m.name[:min(len(m.name), maxName)], "s"))), "other"); r.OpsPerSec != nil {
+			if rows = append(rows, &r); len(rows) > maxRows {
+				break // add says it
+			}
 		}
 	}
 	if total != nil && len(rows) != 1 {
 		rows = append(rows, total)
 	}
-	p.Results = append(p.Results, rows...)
-	return nil
+	return add(p, 1, rows...)
 }
 
 // fill stores what is known: of a command that was never sent, nothing is, whatever is printed.
@@ -213,11 +214,7 @@ func (s *memtierStats) fill(r *bench.Result) error {
 		r.Errors = int64(s.Errors)
 		r.ErrorKinds["other"] = r.Errors
 	}
-	r.OpsPerSec = rate(float64(s.Ops))
-	if s.Count != nil && *s.Count == 0 {
-		r.OpsPerSec = nil
-	}
-	if r.OpsPerSec == nil {
+	if r.OpsPerSec = rate(float64(s.Ops)); r.OpsPerSec == nil {
 		return nil
 	}
 	seconds := float64(r.ElapsedNS) / 1e9

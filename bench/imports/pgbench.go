@@ -99,12 +99,10 @@ func (b *pgBlock) end(p *bench.Report) error {
 		seconds := float64(r.Iterations)/float64(*r.OpsPerSec) + float64(*r.ConnectNS)/1e9
 		r.OpsWithDial = bench.NewRate(float64(r.Iterations) / seconds)
 	}
-	p.Results = append(p.Results, r)
 	for _, s := range b.scripts {
 		s.ClientVersion, s.Scale, s.Protocol, s.Concurrency = r.ClientVersion, r.Scale, r.Protocol, r.Concurrency
-		p.Results = append(p.Results, s)
 	}
-	return nil
+	return add(p, b.line, append([]*bench.Result{r}, b.scripts...)...)
 }
 
 // read reads one line. Those of a script's statements begin with a blank.
@@ -117,7 +115,9 @@ func (b *pgBlock) read(line string) (err error) {
 		return errors.New("tps without its meaning: the line is cut off")
 	}
 	if m := pgScript.FindStringSubmatch(line); m != nil {
-		b.scripts = append(b.scripts, newResult(scriptWorkload(m[1])))
+		if b.scripts = append(b.scripts, newResult(scriptWorkload(m[1]))); len(b.scripts) > maxRows {
+			return fmt.Errorf("more than %d scripts", maxRows)
+		}
 		return nil
 	}
 	if n := len(b.scripts); n > 0 && strings.HasPrefix(line, " - ") {

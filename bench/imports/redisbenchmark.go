@@ -63,7 +63,9 @@ func readRedisCSV(data []byte, o Options) (*bench.Report, error) {
 		if empty { // whose latencies are printed as 0
 			r.Latency = bench.Latency{}
 		}
-		p.Results = append(p.Results, r)
+		if err := add(p, n, r); err != nil {
+			return nil, err
+		}
 	}
 	return finish(p, o, last)
 }
@@ -196,8 +198,7 @@ func redisLine(p *bench.Report, b *redisBlock, n int, text string) (*redisBlock,
 		}
 		title = strings.TrimSuffix(title, " ======")
 		b = &redisBlock{line: n, title: oneLine(title), result: newResult(TitleWorkload(title))}
-		p.Results = append(p.Results, b.result)
-		return b, nil
+		return b, add(p, n, b.result)
 	}
 	if b != nil && redisRate.MatchString(text) {
 		v, err := number(redisRate.FindStringSubmatch(text)[1])
@@ -224,8 +225,7 @@ func redisLine(p *bench.Report, b *redisBlock, n int, text string) (*redisBlock,
 				r.Latency.P50 = nanoseconds(p50)
 			}
 		}
-		p.Results = append(p.Results, r)
-		return b, nil
+		return b, add(p, n, r)
 	}
 	if b == nil {
 		return nil, nil
