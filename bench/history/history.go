@@ -41,7 +41,7 @@ const (
 	migrateTime = time.Minute
 	// saveTime bounds the saving of one run, the opening included, and rowTime is added for each row of it.
 	saveTime = 2 * time.Second
-	rowTime  = time.Millisecond
+	rowTime  = 5 * time.Millisecond
 	// readTime bounds the reading of one page.
 	readTime = 10 * time.Second
 	// idleTime is how long a connection is believed to be alive: a platform may freeze the process and drop it.
@@ -59,6 +59,8 @@ type History struct {
 	files   fs.FS // the migrations
 	keep    time.Duration
 	now     func() time.Time
+	opens   time.Duration // openTime and saveTime, but for tests on a machine that is busy
+	saves   time.Duration
 	writing chan struct{} // holds an element while someone writes: SQLite has others sleep and try again
 
 	ctx    context.Context
@@ -82,7 +84,7 @@ type opening struct {
 // database I/O: the database is opened at the first use, and again at a later one where that fails. No error holds any part of
 // rawURL, which may have a password.
 func New(rawURL string, keep time.Duration, now func() time.Time) (*History, error) {
-	h := &History{url: rawURL, keep: keep, now: now, writing: make(chan struct{}, 1)}
+	h := &History{url: rawURL, keep: keep, now: now, opens: openTime, saves: saveTime, writing: make(chan struct{}, 1)}
 	scheme, rest, _ := strings.Cut(rawURL, ":")
 	switch scheme {
 	case "sqlite":
@@ -175,7 +177,7 @@ func (h *History) database(ctx context.Context) (*sql.DB, error) {
 		})
 	}
 	h.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, openTime)
+	ctx, cancel := context.WithTimeout(ctx, h.opens)
 	defer cancel()
 	select {
 	case <-o.done:
@@ -207,11 +209,7 @@ func (h *History) open() (_ *sql.DB, err error) {
 func (h *History) migrate(ctx context.Context, db *sql.DB) error {
 	options := []goose.ProviderOption{goose.WithDisableGlobalRegistry(true), goose.WithLogger(goose.NopLogger())}
 	if h.dialect == goose.DialectPostgres {
-		locker, err := lock.NewPostgresSessionLocker(lock.WithLockTimeout(1, uint64(migrateTime/time.Second)))
-		if err != nil {
-			return err
-		}
-		options = append(options, goose.WithSessionLocker(locker))
+		options = append(options, goose.WithSessionLocker(migrateLock{}))
 		if err := createSchema(ctx, db); err != nil {
 			return err
 		}
@@ -231,6 +229,25 @@ func (h *History) migrate(ctx context.Context, db *sql.DB) error {
 			return err
 		}
 	}
+	return err
+}
+
+// migrateLock lets one instance at a time migrate. goose's own looks once a second whether the lock is free, which is
+// longer than a run waits for its history.
+type migrateLock struct{}
+
+var _ lock.SessionLocker = migrateLock{}
+
+// migrateLockID is a number that nobody else is likely to lock: nsop and the year.
+const migrateLockID = "6e736f7032303236"
+
+func (migrateLock) SessionLock(ctx context.Context, conn *sql.Conn) error {
+	_, err := conn.ExecContext(ctx, "SELECT pg_advisory_lock(x'"+migrateLockID+"'::bigint)")
+	return err
+}
+
+func (migrateLock) SessionUnlock(ctx context.Context, conn *sql.Conn) error {
+	_, err := conn.ExecContext(ctx, "SELECT pg_advisory_unlock(x'"+migrateLockID+"'::bigint)")
 	return err
 }
 

@@ -14,7 +14,7 @@ type Part struct {
 
 // SavePart keeps the part of a task, in place of what an earlier attempt of it measured.
 func (h *History) SavePart(ctx context.Context, execution string, p Part) error {
-	ctx, cancel := context.WithTimeout(ctx, saveTime)
+	ctx, cancel := context.WithTimeout(ctx, h.saves)
 	defer cancel()
 	body, err := pack(p.Body)
 	if err == nil {
@@ -62,7 +62,7 @@ func (h *History) Parts(ctx context.Context, execution string) ([]Part, error) {
 
 // Arrive says that a task is ready to start.
 func (h *History) Arrive(ctx context.Context, execution string, task, attempt int) error {
-	ctx, cancel := context.WithTimeout(ctx, saveTime)
+	ctx, cancel := context.WithTimeout(ctx, h.saves)
 	defer cancel()
 	err := h.write(ctx, func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(ctx, `INSERT INTO arrivals (execution, task, attempt, arrived_at) VALUES ($1, $2, $3, $4)

@@ -30,7 +30,7 @@ type Filter struct {
 func (f *Filter) labels() []label {
 	all := []label{{"target", f.Target}, {"workload", f.Workload}, {"client", f.Client}, {"revision", f.Revision}, {"kind", f.Kind}, {"outcome", f.Outcome}}
 	for _, name := range slices.Sorted(maps.Keys(f.Labels)) {
-		all = append(all, label{"label." + name, f.Labels[name]})
+		all = append(all, label{"label." + clean(name), f.Labels[name]})
 	}
 	return slices.DeleteFunc(all, func(l label) bool { return l.value == "" })
 }

@@ -40,7 +40,7 @@ func (h *History) Save(ctx context.Context, runs ...*Run) error {
 	if len(runs) == 0 {
 		return nil
 	}
-	bound := saveTime
+	bound := h.saves
 	for _, r := range runs {
 		bound += time.Duration(len(r.Rows)) * rowTime
 	}
