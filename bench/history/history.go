@@ -146,7 +146,7 @@ func connectPostgres(config *pgx.ConnConfig) *sql.DB {
 			// A ping would wait for a peer that may be gone; on a closed socket it fails, and the pool dials anew.
 			_ = p.Conn.PgConn().Conn().Close() // it is given up
 		}
-		return true
+		return p.IdleDuration > time.Second // a server may have been restarted
 	}))
 	db.SetMaxOpenConns(8)
 	db.SetMaxIdleConns(2)

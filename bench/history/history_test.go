@@ -275,16 +275,16 @@ func testFilters(t *testing.T, fresh func(testing.TB) string) {
 func testSample(t *testing.T, fresh func(testing.TB) string) {
 	h := open(t, fresh(t))
 	var runs []*Run
-	for i := range 2000 {
+	for i := range 500 {
 		runs = append(runs, runOf(t, report(fmt.Sprintf("r%d", i), "redis", noon.Add(-time.Duration(i)*time.Minute), 1e6, "get/redigo")))
 	}
 	for part := range slices.Chunk(runs, 200) {
 		save(t, h, part...)
 	}
-	for _, most := range []int{2000, 1000, 300, 20} {
+	for _, most := range []int{500, 300, 100, 20} {
 		rows, every, err := h.Series(t.Context(), Filter{Target: "redis"}, most)
 		// As many as chance gives: 5 standard deviations of a binomial distribution.
-		n, p := 2000.0, 1/float64(every)
+		n, p := 500.0, 1/float64(every)
 		spread := 25 * n * p * (1 - p)
 		off := float64(len(rows)) - n*p
 		if err != nil || len(rows) > most || off*off > spread {

@@ -172,15 +172,20 @@ func rarestFirst(ctx context.Context, db *sql.DB, f *Filter) ([]label, error) {
 	}
 	const enough = 1000 // beyond which none is rare
 	from, to := f.span()
+	args := []any{from, to, int64(enough)}
+	var columns []string
+	found := make([]any, len(labels))
+	for i, l := range labels {
+		args = append(args, l.name, clean(l.value))
+		columns = append(columns, fmt.Sprintf("(SELECT count(*) FROM (SELECT 1 FROM run_labels WHERE name = $%d AND value = $%d AND started_at >= $1 AND started_at < $2 LIMIT $3) AS found)", len(args)-1, len(args)))
+		found[i] = new(int)
+	}
+	if err := db.QueryRowContext(ctx, "SELECT "+strings.Join(columns, ", "), args...).Scan(found...); err != nil {
+		return nil, err
+	}
 	counts := map[label]int{}
-	for _, l := range labels {
-		var n int
-		err := db.QueryRowContext(ctx, "SELECT count(*) FROM (SELECT 1 FROM run_labels WHERE name = $1 AND value = $2 AND started_at >= $3 AND started_at < $4 LIMIT $5) AS found",
-			l.name, clean(l.value), from, to, int64(enough)).Scan(&n)
-		if err != nil {
-			return nil, err
-		}
-		counts[l] = n
+	for i, l := range labels {
+		counts[l] = *found[i].(*int)
 	}
 	slices.SortStableFunc(labels, func(a, b label) int { return cmp.Compare(counts[a], counts[b]) })
 	return labels, nil

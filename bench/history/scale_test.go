@@ -35,23 +35,20 @@ func multiply(t testing.TB, h *History, times int) {
 	}
 }
 
-// months returns histories of a thousand runs and of twenty thousand, of four series on two targets.
-func months(t testing.TB, fresh func(testing.TB) string, times int) (small, large *History) {
+// months returns a history of a hundred runs times times, of four series on two targets.
+func months(t testing.TB, url string, times int) *History {
 	t.Helper()
 	var runs []*Run
-	for i := range 1000 {
+	for i := range 100 {
 		target := []string{"redis", "map"}[i%2]
-		r := runOf(t, report(fmt.Sprintf("r%d", i), target, noon.Add(-time.Duration(i)*86*time.Second), 1e6, "get/redigo", "get/floor"))
-		r.Revision = fmt.Sprintf("nsop-%05d", i/100)
+		r := runOf(t, report(fmt.Sprintf("r%d", i), target, noon.Add(-time.Duration(i)*864*time.Second), 1e6, "get/redigo", "get/floor"))
+		r.Revision = fmt.Sprintf("nsop-%05d", i/10)
 		runs = append(runs, r)
 	}
-	small, large = open(t, fresh(t)), open(t, fresh(t))
-	for part := range slices.Chunk(runs, 200) {
-		save(t, small, part...)
-		save(t, large, part...)
-	}
-	multiply(t, large, times)
-	return small, large
+	h := open(t, url)
+	save(t, h, runs...)
+	multiply(t, h, times)
+	return h
 }
 
 // reads are what a dashboard asks.
@@ -84,7 +81,7 @@ var reads = []struct {
 		return len(values), err
 	}},
 	{"run", func(h *History, t testing.TB) (int, error) {
-		_, err := h.Run(t.Context(), "r500")
+		_, err := h.Run(t.Context(), "r50")
 		return 1, err
 	}},
 }
@@ -93,7 +90,7 @@ var reads = []struct {
 // 300 ms.
 func testScale(t *testing.T, fresh func(testing.TB) string) {
 	const times, maxRatio, maxTime = 20, 3, 300 * time.Millisecond
-	small, large := months(t, fresh, times)
+	small, large := months(t, fresh(t), 10), months(t, fresh(t), 10*times)
 	for _, r := range reads {
 		var took [2][]time.Duration
 		var n [2]int
@@ -119,7 +116,7 @@ func testScale(t *testing.T, fresh func(testing.TB) string) {
 
 // BenchmarkMillion prints what a dashboard's reads take in a history of a million runs.
 func BenchmarkMillion(b *testing.B) {
-	_, large := months(b, func(t testing.TB) string { return "sqlite:" + t.TempDir() + "/history.db" }, 1000)
+	large := months(b, "sqlite:"+b.TempDir()+"/history.db", 10_000)
 	for _, r := range reads {
 		b.Run(r.name, func(b *testing.B) {
 			for range b.N {
