@@ -30,9 +30,9 @@ func (s *Service) bench(w http.ResponseWriter, r *http.Request) error {
 		return &formatted{err, format}
 	}
 	if strings.Contains(r.Header.Get("Accept"), "text/event-stream") && !values.Has("format") {
-		return s.stream(w, r, plan)
+		return s.stream(w, r, plan, originOf("bench", r, values))
 	}
-	report, err := s.perform(r.Context(), plan, s.observe)
+	report, err := s.perform(r.Context(), plan, originOf("bench", r, values), s.observe)
 	if report != nil {
 		w.Header().Set("Server-Timing", serverTiming(report, time.Since(arrived)))
 	}
@@ -100,7 +100,7 @@ func serverTiming(report *bench.Report, total time.Duration) string {
 const sendTimeout = 5 * time.Second
 
 // stream answers with server-sent events: started, progress (with the row that just ended, if one did), result.
-func (s *Service) stream(w http.ResponseWriter, r *http.Request, plan *bench.Plan) error {
+func (s *Service) stream(w http.ResponseWriter, r *http.Request, plan *bench.Plan, o origin) error {
 	// Nothing is sent before the run has begun, so that a refusal still has its status.
 	begun := false
 	control := http.NewResponseController(w)
@@ -119,7 +119,7 @@ func (s *Service) stream(w http.ResponseWriter, r *http.Request, plan *bench.Pla
 			cancel(fmt.Errorf("send %s: %w", event, err))
 		}
 	}
-	report, err := s.perform(ctx, plan, func(p bench.Progress) {
+	report, err := s.perform(ctx, plan, o, func(p bench.Progress) {
 		s.observe(p)
 		if !begun {
 			begun = true

@@ -616,8 +616,8 @@ func TestRunGoingOn(t *testing.T) {
 		status         int
 		detail         string
 	}{
-		{"GET", "/runs/nope", 404, `no run "nope" among the latest 16`},
-		{"DELETE", "/runs/nope", 404, `no run "nope" among the latest 16`},
+		{"GET", "/runs/nope", 404, `no run "nope"`},
+		{"DELETE", "/runs/nope", 404, `no run "nope"`},
 		{"DELETE", "/runs/" + g.run + "?force=1", 400, "force: no such parameter"},
 		{"DELETE", "/runs/" + g.run + "?format=nope", 400, `format: no format "nope"`},
 	} {
@@ -653,11 +653,11 @@ func TestRunGoingOn(t *testing.T) {
 	g.free(t)
 }
 
-// TestRunsAreKept: the latest sixteen can be asked for, one that went well as the report alone.
-func TestRunsAreKept(t *testing.T) {
+// TestLatestRun: without a history the latest run can be asked for, one that went well as the report alone.
+func TestLatestRun(t *testing.T) {
 	s := newService(t, nil)
 	var runs []string
-	for range 17 {
+	for range 2 {
 		w := get(s, "/bench/map/get?benchtime=5x&warmup=0x")
 		runs = append(runs, decode(t, w.Body.Bytes()).Run)
 		if again := get(s, "/runs/"+runs[len(runs)-1]); again.Body.String() != w.Body.String() {
@@ -665,9 +665,6 @@ func TestRunsAreKept(t *testing.T) {
 		}
 	}
 	problemOf(t, get(s, "/runs/"+runs[0]), 404)
-	if w := get(s, "/runs/"+runs[1]); w.Code != 200 {
-		t.Errorf("status %d", w.Code)
-	}
 }
 
 func TestDrain(t *testing.T) {

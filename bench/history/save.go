@@ -34,8 +34,11 @@ func seriesID(name string) int64 {
 	return int64(binary.LittleEndian.Uint64(sum[:]) >> 1)
 }
 
+// ErrPrune says that what is older than is to be kept could not be removed; everything else has been done.
+var ErrPrune = errors.New("remove old runs")
+
 // Save keeps runs, all of them or none, in place of runs with their IDs, if there are. It takes at most about two seconds, and
-// removes what is older than is to be kept. An error of that is wrapped too; everything else has been saved then.
+// removes what is older than is to be kept, or its error is ErrPrune.
 func (h *History) Save(ctx context.Context, runs ...*Run) error {
 	if len(runs) == 0 {
 		return nil
@@ -50,7 +53,7 @@ func (h *History) Save(ctx context.Context, runs ...*Run) error {
 		return fmt.Errorf("save run %s: %w", runs[0].ID, err)
 	}
 	if err := h.prune(ctx); err != nil {
-		return fmt.Errorf("remove runs that are older than %s: %w", h.keep, err)
+		return fmt.Errorf("%w: %w", ErrPrune, err)
 	}
 	return nil
 }
