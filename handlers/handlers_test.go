@@ -225,6 +225,12 @@ const halfAMinute = "/bench/redis/set?benchtime=30s&warmup=0x"
 
 func startRun(t *testing.T, path string, header ...string) *going {
 	t.Helper()
+	return startRunWith(t, nil, path, header...)
+}
+
+// startRunWith is startRun on a service that edit has changed.
+func startRunWith(t *testing.T, edit func(*handlers.Config), path string, header ...string) *going {
+	t.Helper()
 	begun := make(chan string, 1)
 	g := &going{answer: make(chan *http.Response, 1)}
 	g.service = newService(t, func(c *handlers.Config) {
@@ -236,6 +242,9 @@ func startRun(t *testing.T, path string, header ...string) *going {
 				default:
 				}
 			}
+		}
+		if edit != nil {
+			edit(c)
 		}
 	})
 	g.server = httptest.NewServer(g.service)
