@@ -17,6 +17,7 @@ import (
 	"net/url"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -29,6 +30,7 @@ import (
 	"golang.org/x/term"
 
 	"nsop/bench"
+	"nsop/bench/history"
 	"nsop/bench/store"
 	"nsop/bench/vantage"
 	"nsop/handlers"
@@ -65,7 +67,7 @@ type usageError struct{ text string }
 func (e *usageError) Error() string { return e.text }
 
 // run does what args say and returns when it is done or ctx ends.
-func run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) error {
+func run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) (err error) {
 	if len(args) == 1 && args[0] == "version" {
 		_, err := fmt.Fprintln(stdout, "nsop", buildVersion(), runtime.Version())
 		return err
@@ -77,6 +79,11 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 	if err != nil {
 		return err
 	}
+	defer func() {
+		if cerr := config.History.Close(); cerr != nil && err == nil {
+			err = fmt.Errorf("close the history: %w", cerr)
+		}
+	}()
 	if len(args) == 1 {
 		config.Auth = handlers.Auth{Mode: "none"}
 		return request(ctx, config, args[0], stdout, stderr)
@@ -115,7 +122,7 @@ func serve(ctx context.Context, config handlers.Config, port string, stderr io.W
 }
 
 // request performs one request without a listener: body on stdout, progress on stderr where that is a terminal.
-func request(ctx context.Context, config handlers.Config, path string, stdout, stderr io.Writer) error {
+func request(ctx context.Context, config handlers.Config, path string, stdout, stderr io.Writer) (err error) {
 	answer := &response{header: http.Header{}, status: http.StatusOK, body: stdout}
 	config.Terminal = isTerminal(stdout)
 	if isTerminal(stderr) {
@@ -124,6 +131,13 @@ func request(ctx context.Context, config handlers.Config, path string, stdout, s
 	service := handlers.New(config)
 	stop := context.AfterFunc(ctx, service.Drain)
 	defer stop()
+	defer func() {
+		if r := recover(); r == http.ErrAbortHandler { // a list that breaks off
+			err = exitCode(1)
+		} else if r != nil {
+			panic(r)
+		}
+	}()
 	service.ServeHTTP(answer, newRequest(ctx, path, config.Terminal))
 	if answer.err != nil {
 		return fmt.Errorf("write: %w", answer.err)
@@ -222,8 +236,35 @@ func configure(getenv func(string) string) (handlers.Config, string, error) {
 	if config.Auth, err = configureAuth(getenv, config.Vantage.Serverless()); err != nil {
 		return config, "", err
 	}
-	config.Targets, err = configureTargets(getenv)
+	if config.Targets, err = configureTargets(getenv); err != nil {
+		return config, "", err
+	}
+	config.History, config.Dies, err = configureHistory(getenv, config.Vantage.Serverless() != "")
 	return config, port, err
+}
+
+// configureHistory makes the history; dies tells that it ends with this instance.
+func configureHistory(getenv func(string) string, serverless bool) (h *history.History, dies bool, err error) {
+	const keep = 90 * 24 * time.Hour
+	age := time.Duration(keep)
+	if text := getenv("HISTORY_KEEP"); text != "" {
+		if age, err = history.ParseAge(text); err != nil {
+			return nil, false, &usageError{"HISTORY_KEEP: " + err.Error()}
+		}
+	}
+	rawURL := getenv("HISTORY_URL")
+	if rawURL == "" {
+		// A serverless runtime has a folder for files too, which is as short-lived and counts against the memory.
+		folder, err := os.UserCacheDir()
+		if dies = serverless || err != nil; dies {
+			folder = os.TempDir()
+		}
+		rawURL = "sqlite:" + filepath.Join(folder, "nsop", "history.db")
+	}
+	if h, err = history.New(rawURL, age, time.Now); err != nil {
+		return nil, false, &usageError{"HISTORY_URL: " + err.Error()}
+	}
+	return h, dies, nil
 }
 
 func configureAuth(getenv func(string) string, platform string) (handlers.Auth, error) {

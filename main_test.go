@@ -24,6 +24,22 @@ import (
 	"nsop/bench/storetest"
 )
 
+// TestMain keeps runs out of the history of whoever runs the tests.
+func TestMain(m *testing.M) { os.Exit(testMain(m)) }
+
+func testMain(m *testing.M) int {
+	cache, err := os.MkdirTemp("", "nsop-test-")
+	if err == nil {
+		err = os.Setenv("XDG_CACHE_HOME", cache)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(cache)
+	return m.Run()
+}
+
 // patience bounds what a test waits for: far above what it takes, so that a slow machine fails no test.
 const patience = 30 * time.Second
 
@@ -88,6 +104,12 @@ func TestWrongVariables(t *testing.T) {
 		{"labels, name", env{"LABELS": "1a=b"}, `LABELS: label name "1a": want a letter, then letters, digits, _ . or -, at most 63`},
 		{"auth", env{"AUTH": "basic"}, `AUTH: "basic" is none of none, iam, token`},
 		{"auth in capitals", env{"AUTH": "None"}, `AUTH: "None" is none of none, iam, token`},
+		{"history, scheme", env{"HISTORY_URL": "mysql://user:" + secret + "@host/db"}, "HISTORY_URL: want sqlite:PATH or postgres://..."},
+		{"history, no path", env{"HISTORY_URL": "sqlite:"}, "HISTORY_URL: want sqlite:PATH with the path of a file"},
+		{"history, port", env{"HISTORY_URL": "postgres://user:" + secret + "@host:x/db"},
+			"HISTORY_URL: the URL does not parse: want postgres://USER[:PASSWORD]@HOST[:PORT]/DATABASE, the password percent-encoded"},
+		{"history, how long", env{"HISTORY_KEEP": "90"}, `HISTORY_KEEP: "90" is no positive duration such as 90d or 12h`},
+		{"history, nothing", env{"HISTORY_KEEP": "0d"}, `HISTORY_KEEP: "0d" is no positive duration such as 90d or 12h`},
 		{"token missing", env{"AUTH": "token"}, "AUTH_TOKEN: AUTH=token wants a token here"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -292,7 +314,7 @@ func TestNoPassword(t *testing.T) {
 			" closed=redis://user:" + secret + "@127.0.0.1:1 echo=redis://user:" + secret + "@" + echo.Addr().String() +
 			" name=redis://user:" + secret + "@nowhere.invalid tls=rediss://user:" + secret + "@" + open.Addr}
 	var all strings.Builder
-	for _, path := range []string{"/", "/targets", "/openapi.json", "/ready", "/runs/x", "/nope"} {
+	for _, path := range []string{"/", "/targets", "/openapi.json", "/ready", "/runs", "/runs/x", "/nope"} {
 		stdout, stderr, err := command(t, env, path)
 		fmt.Fprintln(&all, path, stdout, stderr, err)
 	}
@@ -338,7 +360,7 @@ func cleanEnv(more ...string) []string {
 	keep := slices.DeleteFunc(os.Environ(), func(pair string) bool {
 		name, _, _ := strings.Cut(pair, "=")
 		return slices.Contains([]string{"PORT", "TARGETS", "REDIS_URL", "REDIS_ADDR", "REDIS_PASSWORD", "LIMITS", "LABELS", "AUTH", "AUTH_TOKEN",
-			"NO_COLOR", "K_SERVICE", "GAE_ENV", "CLOUD_RUN_JOB", "GCE_METADATA_HOST", "GODEBUG"}, name)
+			"HISTORY_URL", "HISTORY_KEEP", "NO_COLOR", "K_SERVICE", "GAE_ENV", "CLOUD_RUN_JOB", "GCE_METADATA_HOST", "GODEBUG"}, name)
 	})
 	return append(keep, more...)
 }

@@ -72,7 +72,7 @@ func newPage(r *Report, o EncodeOptions) page {
 	if r.ElapsedNS > 0 {
 		foot = append(foot, FormatDuration(float64(r.ElapsedNS)))
 	}
-	if r.Run != "" && o.URL != "" {
+	if r.Run != "" && o.URL != "" && !r.Unsaved {
 		foot = append(foot, strings.TrimRight(o.URL, "/")+"/runs/"+r.Run)
 	}
 	p.footer = strings.Join(foot, "  ")

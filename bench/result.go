@@ -21,6 +21,9 @@ type Report struct {
 	Results    []*Result     `json:"results"`
 	Assertions []Assertion   `json:"assertions"`
 	Warnings   []string      `json:"warnings"`
+
+	// Unsaved tells that the run is in no history, so that there is no permalink.
+	Unsaved bool `json:"-"`
 }
 
 // TargetInfo describes the store that was measured.

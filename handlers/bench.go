@@ -18,7 +18,7 @@ import (
 
 // bench runs benchmarks of one target.
 func (s *Service) bench(w http.ResponseWriter, r *http.Request) error {
-	return s.measure(w, r, func(values url.Values) (*bench.Plan, error) {
+	return s.measure(w, r, "bench", func(values url.Values) (*bench.Plan, error) {
 		target, err := s.target(pathParam(r, "target"))
 		if err != nil {
 			return nil, err
@@ -33,7 +33,7 @@ func (s *Service) bench(w http.ResponseWriter, r *http.Request) error {
 
 // suite runs a named plan.
 func (s *Service) suite(w http.ResponseWriter, r *http.Request) error {
-	return s.measure(w, r, func(values url.Values) (*bench.Plan, error) {
+	return s.measure(w, r, "suite", func(values url.Values) (*bench.Plan, error) {
 		suite, err := bench.FindSuite(pathParam(r, "suite"))
 		if err != nil {
 			return nil, err
@@ -65,7 +65,7 @@ func (s *Service) suite(w http.ResponseWriter, r *http.Request) error {
 }
 
 // measure performs what plan makes of the request's parameters and answers the report.
-func (s *Service) measure(w http.ResponseWriter, r *http.Request, makePlan func(url.Values) (*bench.Plan, error)) error {
+func (s *Service) measure(w http.ResponseWriter, r *http.Request, kind string, makePlan func(url.Values) (*bench.Plan, error)) error {
 	arrived := time.Now()
 	values, err := query(r, s.Limits.Body)
 	if err != nil {
@@ -80,9 +80,9 @@ func (s *Service) measure(w http.ResponseWriter, r *http.Request, makePlan func(
 		return &formatted{err, format}
 	}
 	if strings.Contains(r.Header.Get("Accept"), "text/event-stream") && !values.Has("format") {
-		return s.stream(w, r, plan)
+		return s.stream(w, r, plan, originOf(kind, r, values))
 	}
-	report, err := s.perform(r.Context(), plan, s.observe)
+	report, err := s.perform(r.Context(), plan, originOf(kind, r, values), s.observe)
 	if report != nil {
 		w.Header().Set("Server-Timing", serverTiming(report, time.Since(arrived)))
 	}
@@ -150,7 +150,7 @@ func serverTiming(report *bench.Report, total time.Duration) string {
 const sendTimeout = 5 * time.Second
 
 // stream answers with server-sent events: started, progress (with the row that just ended, if one did), result.
-func (s *Service) stream(w http.ResponseWriter, r *http.Request, plan *bench.Plan) error {
+func (s *Service) stream(w http.ResponseWriter, r *http.Request, plan *bench.Plan, o origin) error {
 	// Nothing is sent before the run has begun, so that a refusal still has its status.
 	begun := false
 	control := http.NewResponseController(w)
@@ -169,7 +169,7 @@ func (s *Service) stream(w http.ResponseWriter, r *http.Request, plan *bench.Pla
 			cancel(fmt.Errorf("send %s: %w", event, err))
 		}
 	}
-	report, err := s.perform(ctx, plan, func(p bench.Progress) {
+	report, err := s.perform(ctx, plan, o, func(p bench.Progress) {
 		s.observe(p)
 		if !begun {
 			begun = true

@@ -63,6 +63,10 @@ func (s *Service) operation(rt route, method string) object {
 		parameters = append(parameters, object{"name": name, "in": "query", "description": doc, "schema": schema})
 	}
 	for _, name := range rt.query {
+		if i := slices.IndexFunc(runParameters, func(p runParameter) bool { return p.name == name }); rt.path == "/runs" && i >= 0 {
+			asQuery(name, runParameters[i].doc, object{"type": "string"})
+			continue
+		}
 		var names []string
 		for _, f := range bench.Formats {
 			names = append(names, f.Name)
@@ -126,6 +130,15 @@ func responses(rt route) object {
 	}
 	if strings.HasPrefix(rt.path, "/ready") {
 		problem("503")
+	}
+	if rt.path == "/runs" {
+		problem("413", "503")
+		answers["200"] = object{"description": "runs with the key figures of their rows", "content": object{plain: object{"schema": object{
+			"type": "object", "properties": object{"runs": object{"type": "array", "items": object{"type": "object"}}}}}}}
+		return answers
+	}
+	if rt.path == "/runs/{id}" {
+		problem("503") // the history is down
 	}
 	if slices.Contains(rt.query, "format") {
 		reports := object{}

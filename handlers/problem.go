@@ -109,6 +109,8 @@ func status(err error) *problem {
 		auth        *authError
 		busy        *busyError
 		method      *methodError
+		noHistory   *historyError
+		conflict    *conflictError
 		tooLarge    *tooLargeError
 		notReady    *notReadyError
 	)
@@ -141,6 +143,10 @@ func status(err error) *problem {
 		p.Status, p.Title, p.ErrorKind = http.StatusBadGateway, "a row completed nothing", failed.Kind
 	case errors.As(err, &notReady):
 		p.Status, p.Title = http.StatusServiceUnavailable, "not ready"
+	case errors.As(err, &conflict):
+		p.Status, p.Title = http.StatusConflict, "there already"
+	case errors.As(err, &noHistory):
+		p.Status, p.Title = http.StatusServiceUnavailable, "the history can't be reached"
 	case errors.Is(err, errShutdown):
 		p.Status, p.Title = http.StatusServiceUnavailable, "shutting down"
 	case errors.Is(err, errStopped):

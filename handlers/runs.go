@@ -14,15 +14,16 @@ import (
 	"nsop/bench"
 )
 
-// kept is how many ended runs can still be asked for.
-const kept = 16
-
-// runs is the run that is going on, of which there is one at most, and the latest that ended.
+// runs is the run that is going on, of which there is one at most, and the latest that ended: whoever was cut off from its
+// answer finds it here, whatever becomes of the history.
 type runs struct {
 	mu       sync.Mutex
 	now      *running
-	latest   []*ended // oldest first
-	draining bool     // no run begins any more
+	latest   *ended
+	draining bool // no run begins any more
+
+	drained  context.Context // ends when draining begins
+	drainNow context.CancelFunc
 }
 
 // A running is a run that is going on.
@@ -66,10 +67,7 @@ func (rs *runs) end(report *bench.Report, err error) {
 	if report == nil {
 		return
 	}
-	rs.latest = append(rs.latest, &ended{report, err})
-	if len(rs.latest) > kept {
-		rs.latest = slices.Delete(rs.latest, 0, 1)
-	}
+	rs.latest = &ended{report, err}
 }
 
 // state is what the run called id has measured so far and how far it is; false where it is not going on.
@@ -119,6 +117,7 @@ func (rs *runs) drain() {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	rs.draining = true
+	rs.drainNow()
 	if rs.now != nil {
 		rs.now.cancel(errShutdown)
 	}
@@ -127,16 +126,15 @@ func (rs *runs) drain() {
 func (rs *runs) find(id string) *ended {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
-	i := slices.IndexFunc(rs.latest, func(e *ended) bool { return e.report.Run == id })
-	if i < 0 {
+	if rs.latest == nil || rs.latest.report.Run != id {
 		return nil
 	}
-	return rs.latest[i]
+	return rs.latest
 }
 
-// perform measures plan, one run at a time, and tells observe how far it is. Its error, if any, is a *runError, a
+// perform measures plan, one run at a time, tells observe how far it is, and keeps the run as origin says. Its error, if any, is a *runError, a
 // *busyError or errShutdown.
-func (s *Service) perform(ctx context.Context, plan *bench.Plan, observe func(bench.Progress)) (report *bench.Report, err error) {
+func (s *Service) perform(ctx context.Context, plan *bench.Plan, o origin, observe func(bench.Progress)) (report *bench.Report, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	ctx, stop := context.WithTimeoutCause(ctx, plan.Limits.Total, errTotal)
@@ -163,6 +161,9 @@ func (s *Service) perform(ctx context.Context, plan *bench.Plan, observe func(be
 	report.Warnings = append(report.Warnings, info.Warnings...)
 	if err == nil && !bench.AssertionsHold(report.Assertions) {
 		err = assertionError{}
+	}
+	if report.Unsaved = true; plan.Spec.Save {
+		s.keep(ctx, report, plan.Spec.Labels, o, err)
 	}
 	return report, err
 }
@@ -220,14 +221,22 @@ func (s *Service) answerRun(w http.ResponseWriter, r *http.Request, format bench
 	e := s.runs.find(id)
 	switch {
 	case e == nil:
-		return &bench.NotFoundError{Detail: fmt.Sprintf("no run %q among the latest %d", id, kept)}
-	case e.err == nil || errors.As(e.err, &assertionError{}) || format.Name != "json":
+		return s.answerKept(w, r, format, id)
+	case format.Name != "json":
 		return s.answer(w, r, format, e.report, http.StatusOK)
 	}
-	p := status(e.err)
 	w.Header().Set("Content-Type", format.ContentType)
-	return writeJSON(w, struct {
+	return writeJSON(w, document(e.report, e.err))
+}
+
+// document is what a run is answered as: the report, with the error that ended it, if one did.
+func document(report *bench.Report, err error) any {
+	if err == nil || errors.As(err, &assertionError{}) {
+		return report.Normalize()
+	}
+	p := status(err)
+	return struct {
 		*bench.Report
 		Error runFault `json:"error"`
-	}{e.report.Normalize(), runFault{p.Title, p.Status, p.Detail, p.ErrorKind}})
+	}{report.Normalize(), runFault{p.Title, p.Status, p.Detail, p.ErrorKind}}
 }
