@@ -584,7 +584,7 @@ func TestBusy(t *testing.T) {
 func TestClientLeaves(t *testing.T) {
 	for _, accept := range []string{"application/json", "text/event-stream"} {
 		t.Run(accept, func(t *testing.T) {
-			g := startRun(t, halfAMinute, "Accept", accept)
+			g := startRunWith(t, keeping(tempHistory(t)), halfAMinute, "Accept", accept)
 			g.leave()
 			g.free(t)
 			w := get(g.service, "/runs/"+g.run)

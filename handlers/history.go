@@ -579,7 +579,13 @@ func readImport(file []byte) ([]*bench.Report, error) {
 		if err == io.EOF && len(reports) > 0 {
 			return reports, nil
 		}
-		line := 1 + bytes.Count(file[:d.InputOffset()], []byte("\n"))
+		at := d.InputOffset()
+		if syntax := (*json.SyntaxError)(nil); errors.As(err, &syntax) {
+			at = syntax.Offset
+		} else if errors.Is(err, io.ErrUnexpectedEOF) {
+			at = int64(len(bytes.TrimRight(file, " \t\r\n")))
+		}
+		line := 1 + bytes.Count(file[:at], []byte("\n"))
 		switch {
 		case err == io.EOF:
 			return nil, errors.New("line 1: the file is empty")

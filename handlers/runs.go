@@ -162,7 +162,7 @@ func (s *Service) perform(ctx context.Context, plan *bench.Plan, o origin, obser
 	if err == nil && !bench.AssertionsHold(report.Assertions) {
 		err = assertionError{}
 	}
-	if report.Unsaved = true; plan.Spec.Save {
+	if report.Unsaved = !plan.Spec.Save; plan.Spec.Save {
 		s.keep(ctx, report, plan.Spec.Labels, o, err)
 	}
 	return report, err
