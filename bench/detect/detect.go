@@ -80,8 +80,8 @@ type window struct {
 // A sum over the latest w of N independent normal values exceeds z standard deviations on either side at some time with
 // a chance of about 2*N*z*phi(z)/w * exp(-0.583*z*sqrt(2/w)) (Siegmund: Approximate tail probabilities for the maxima of
 // some random fields, Annals of Probability 16, 1988, with his correction for discrete time). For a week of probes every
-// five minutes, N = 2016, that is 0.5% for the first window and 0.02% for the second.
-var windows = [...]window{{12, 4e-6}, {72, 1e-6}}
+// five minutes, N = 2016, that is 0.6% for the first window and 0.02% for the second.
+var windows = [...]window{{12, 5e-6}, {72, 1e-6}}
 
 const (
 	step         = 12   // usable probes between two looks at the reference
