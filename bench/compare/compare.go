@@ -27,9 +27,15 @@ import (
 // Alpha is the level of significance of one comparison.
 const Alpha = 0.05
 
-// minSamples is how many samples a side needs for a difference to be told: with fewer on both sides no outcome is
-// significant, and a figure that stands alone says nothing of its own noise.
-const minSamples = 4
+// minP is the smallest p-value that is told: what is below comes from the tail of an approximation.
+const minP = 1e-6
+
+// enough is how many samples on each side are enough for the clearest of differences to be significant.
+const enough = 4
+
+// tooFew tells whether no outcome with so many samples is significant, or one side is a single figure, which says nothing
+// of its own noise.
+func tooFew(n, m int) bool { return min(n, m) < 2 || below(n, m) < 1 }
 
 // A Side is what is compared: one run or many.
 type Side struct {
@@ -78,7 +84,7 @@ type Effect struct {
 	Ratio  *float64 `json:"ratio"`    // median of b / median of a
 	Low    *float64 `json:"ratio_lo"` // 95% confidence interval of the ratio; null where there are too few samples
 	High   *float64 `json:"ratio_hi"`
-	P      *float64 `json:"p"`      // null where there are too few samples
+	P      *float64 `json:"p"`      // at least 1e-6; null where there are too few samples
 	Word   string   `json:"effect"` // faster, slower, or ~ where it is no more than noise
 	Note   string   `json:"note,omitempty"`
 }
@@ -141,8 +147,8 @@ func sharedRuns(a, b Side) (n int) {
 }
 
 // embedded warns where one side is in-process and the other is not.
-func embedded(a, b []*row) []string {
-	inProcess := func(rows []*row) (all, none bool) {
+func embedded(a, b []*sideRow) []string {
+	inProcess := func(rows []*sideRow) (all, none bool) {
 		all, none = len(rows) > 0, len(rows) > 0
 		for _, r := range rows {
 			all, none = all && r.results[0].Embedded, none && !r.results[0].Embedded
@@ -160,19 +166,19 @@ func embedded(a, b []*row) []string {
 	return nil
 }
 
-// A row is what one side has of one name.
-type row struct {
+// A sideRow is what one side has of one name.
+type sideRow struct {
 	name    string
 	results []*bench.Result
 }
 
 // rowsOf are the rows of a side in the order in which they come.
-func rowsOf(s Side) (rows []*row) {
-	byName := map[string]*row{}
+func rowsOf(s Side) (rows []*sideRow) {
+	byName := map[string]*sideRow{}
 	for _, report := range s.Reports {
 		for _, r := range report.Results {
 			if byName[r.Name] == nil {
-				byName[r.Name] = &row{name: r.Name}
+				byName[r.Name] = &sideRow{name: r.Name}
 				rows = append(rows, byName[r.Name])
 			}
 			byName[r.Name].results = append(byName[r.Name].results, r)
@@ -181,7 +187,7 @@ func rowsOf(s Side) (rows []*row) {
 	return rows
 }
 
-type pair struct{ a, b *row }
+type pair struct{ a, b *sideRow }
 
 // levels are what may differ between the names of two rows, in the order in which it is tried.
 var levels = []struct {
@@ -195,14 +201,14 @@ var levels = []struct {
 
 // match pairs the rows whose names are alike; where none are, those that are alike without their target, then without
 // target and client. A row may then have several counterparts. What is left has none.
-func match(as, bs []*row) (pairs []pair, left []*row, without string) {
+func match(as, bs []*sideRow) (pairs []pair, left []*sideRow, without string) {
 	for _, level := range levels {
-		byKey := map[string][]*row{}
+		byKey := map[string][]*sideRow{}
 		for _, b := range bs {
 			k := key(b.name, level.without)
 			byKey[k] = append(byKey[k], b)
 		}
-		matched := map[*row]bool{}
+		matched := map[*sideRow]bool{}
 		for _, a := range as {
 			for _, b := range byKey[key(a.name, level.without)] {
 				pairs = append(pairs, pair{a, b})
@@ -240,7 +246,7 @@ func key(name string, without []string) string {
 // metrics are what is compared: of each group the first that both sides have.
 var metrics = [][]string{{"p50", "ns_per_op", "ops_per_sec"}, {"p99"}, {"ops_per_sec"}}
 
-func compareRows(a, b *row) Row {
+func compareRows(a, b *sideRow) Row {
 	r := Row{Name: a.name, Metrics: []Effect{}, Notes: []string{}, a: a.results[0], b: b.results[0]}
 	if b.name != a.name {
 		r.NameB = b.name
@@ -258,7 +264,7 @@ func compareRows(a, b *row) Row {
 	}
 	for _, side := range []struct {
 		name string
-		row  *row
+		row  *sideRow
 	}{{"a", a}, {"b", b}} {
 		failed, wrong := 0, 0
 		for _, res := range side.row.results {
@@ -270,10 +276,10 @@ func compareRows(a, b *row) Row {
 			}
 		}
 		if failed > 0 {
-			r.Notes = append(r.Notes, fmt.Sprintf("%s: %s of %s completed nothing and are left out", side.name, bench.FormatCount(int64(failed)), count(len(side.row.results), "sample", "samples")))
+			r.Notes = append(r.Notes, fmt.Sprintf("in %s, %s of %s completed nothing and are left out", side.name, bench.FormatCount(int64(failed)), count(len(side.row.results), "sample", "samples")))
 		}
 		if wrong > 0 {
-			r.Notes = append(r.Notes, fmt.Sprintf("%s: %s of %s had errors", side.name, bench.FormatCount(int64(wrong)), count(len(side.row.results), "sample", "samples")))
+			r.Notes = append(r.Notes, fmt.Sprintf("in %s, %s of %s had errors", side.name, bench.FormatCount(int64(wrong)), count(len(side.row.results), "sample", "samples")))
 		}
 	}
 	if len(r.Metrics) == 0 {
@@ -283,7 +289,7 @@ func compareRows(a, b *row) Row {
 }
 
 // values are the values of a metric that were measured.
-func values(r *row, metric string) (vs []float64) {
+func values(r *sideRow, metric string) (vs []float64) {
 	for _, res := range r.results {
 		if v, ok := figure(res, metric); ok {
 			vs = append(vs, v)
@@ -322,15 +328,15 @@ func effect(metric string, a, b []float64) Effect {
 	ma := benchmath.AssumeNothing.Summary(sa, 1-Alpha).Center
 	mb := benchmath.AssumeNothing.Summary(sb, 1-Alpha).Center
 	e := Effect{Metric: metric, Better: better(metric), A: Sample{round(ma), len(a)}, B: Sample{round(mb), len(b)}, Word: "~", Ratio: finite(mb / ma)}
-	if len(a) < minSamples || len(b) < minSamples {
-		e.Note = fmt.Sprintf("too few samples: a has %d, b has %d, at least %d on each side tell a difference", len(a), len(b), minSamples)
+	if tooFew(len(a), len(b)) {
+		e.Note = fmt.Sprintf("too few samples to tell a difference from noise: a has %d, b has %d, and it takes %d of each", len(a), len(b), enough)
 		return e
 	}
 	test := benchmath.AssumeNothing.Compare(sa, sb)
 	for _, w := range test.Warnings {
 		e.Note = w.Error()
 	}
-	e.P = finite(test.P)
+	e.P = finite(max(test.P, minP))
 	if lo, hi, ok := interval(sa.Values, sb.Values); ok {
 		e.Low, e.High = finite(min(lo, mb/ma)), finite(max(hi, mb/ma))
 	}
@@ -369,9 +375,9 @@ func round(v float64) float64 {
 	return math.Round(v*unit) / unit
 }
 
-// judge is the verdict for the whole, which goes by the first metric of each pair. With many rows one in twenty differs by
-// chance, so the p-values are held against Holm's bounds (Holm: A simple sequentially rejective multiple test procedure,
-// Scandinavian Journal of Statistics 6, 1979).
+// judge is the verdict for the whole, which goes by the first metric of each pair. Of many rows that are alike one in twenty
+// differs by chance, so a row counts only within Benjamini's and Hochberg's bounds (Controlling the false discovery rate,
+// Journal of the Royal Statistical Society B 57, 1995).
 func (c *Comparison) judge() (outcome, verdict string) {
 	var effects []Effect
 	few := 0
@@ -391,17 +397,15 @@ func (c *Comparison) judge() (outcome, verdict string) {
 	rate := !slices.ContainsFunc(effects, func(e Effect) bool { return e.Metric != "ops_per_sec" })
 	if few == len(effects) {
 		return "unknown", "b measures " + amount(effects, rate) + ", but that may be noise: " + fmt.Sprintf(
-			"too few samples (%d of each row on each side would tell: count=6, or more runs).", minSamples)
+			"too few samples (%d of each row on each side would tell: count=%d, or more runs).", enough, enough)
 	}
 	tested := slices.DeleteFunc(slices.Clone(effects), func(e Effect) bool { return e.P == nil })
 	slices.SortStableFunc(tested, func(a, b Effect) int { return cmp.Compare(*a.P, *b.P) })
 	var differ []Effect
-	for i, e := range tested {
-		if *e.P >= Alpha/float64(len(tested)-i) {
+	for i, e := range slices.Backward(tested) {
+		if *e.P <= Alpha*float64(i+1)/float64(len(tested)) {
+			differ = slices.DeleteFunc(tested[:i+1], func(e Effect) bool { return e.Word == "~" })
 			break
-		}
-		if e.Word != "~" {
-			differ = append(differ, e)
 		}
 	}
 	better := slices.DeleteFunc(slices.Clone(differ), func(e Effect) bool { return e.Word != "faster" })
@@ -410,6 +414,8 @@ func (c *Comparison) judge() (outcome, verdict string) {
 		return fmt.Sprintf("in %s of %s", bench.FormatCount(int64(n)), count(len(effects), "row", "rows"))
 	}
 	switch {
+	case len(differ) == 0 && slices.ContainsFunc(effects, func(e Effect) bool { return e.Word != "~" }):
+		return "same", "no difference that is more than noise: of so many rows one may differ by chance."
 	case len(differ) == 0:
 		return "same", "no difference that is more than noise."
 	case len(better) > 0 && len(worse) > 0:
