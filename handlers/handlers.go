@@ -33,6 +33,7 @@ type Config struct {
 	Terminal bool                 // answers go to a terminal: colour, and not only ASCII
 	NoColor  bool                 // no colour, on a terminal either
 	Observe  func(bench.Progress) // told of a run's progress, may be nil
+	Compare  CompareSources
 }
 
 // A Service is the handler and what it has going on.
@@ -70,6 +71,7 @@ func routes() []route {
 		{methods: getPost, path: "/bench/{target}/{workloads}", doc: "Run workloads: a comma list or a group", starts: true, spec: true, query: []string{"format"}, serve: (*Service).bench},
 		{methods: get, path: "/runs/{id}", doc: "A run that is going on, or one of the latest", query: []string{"format"}, serve: (*Service).run},
 		{methods: []string{http.MethodDelete}, path: "/runs/{id}", doc: "Stop a run and answer what it had measured", starts: true, query: []string{"format"}, serve: (*Service).stopRun},
+		{methods: get, path: "/compare", doc: "How two runs, or what two filters find, differ", query: []string{"a", "b", "format"}, serve: (*Service).compare},
 		{methods: get, path: "/health", doc: "The process is up", open: true, serve: (*Service).health},
 		{methods: get, path: "/healthz", doc: "Alias of /health", open: true, alias: true, serve: (*Service).health},
 		{methods: get, path: "/ready", doc: "Every configured target has been reached", open: true, serve: (*Service).readyz},

@@ -122,7 +122,7 @@ func TestTextOfNoRun(t *testing.T) {
 	}{
 		{"/bench/redis?format=text&client=nope", "", "nsop: client: redis has no client \"nope\"\n\n  allowed  redigo, go-redis, rueidis, floor\n", 400},
 		{"/bench/redis?client=nope", "text/plain", "nsop: client: redis has no client \"nope\"\n\n  allowed  redigo, go-redis, rueidis, floor\n", 400},
-		{"/nope?format=text", "", "nsop: no such path: /nope\n\n  allowed  /, /targets, /bench/{target}, /bench/{target}/{workloads}, /runs/{id}, /health, /ready,\n           /openapi.json\n", 404},
+		{"/nope?format=text", "", "nsop: no such path: /nope\n\n  allowed  /, /targets, /bench/{target}, /bench/{target}/{workloads}, /runs/{id}, /compare, /health,\n           /ready, /openapi.json\n", 404},
 		{"/bench/redis?format=text&size=%zz", "text/plain", "nsop: query string: invalid URL escape \"%zz\"\n", 400},
 	} {
 		w := get(s, test.target, "Accept", test.accept)
