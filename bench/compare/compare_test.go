@@ -280,7 +280,7 @@ func TestKth(t *testing.T) {
 func TestInterval(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, n := range []int{4, 6, 12, 40} {
-		const trials, ratio = 1000, 0.9
+		const trials, ratio = 500, 0.9
 		covered := 0
 		for range trials {
 			a, b := make([]float64, n), make([]float64, n)

@@ -40,6 +40,8 @@ import (
 	"time"
 
 	"github.com/aclements/go-moremath/stats"
+
+	"nsop/bench"
 )
 
 // A Point is one probe of a series: one operation through one client on one target.
@@ -53,7 +55,8 @@ type Point struct {
 
 // usable tells whether p counts: it measured something, warm.
 func (p Point) usable() bool {
-	return !p.Failed && !p.Cold && p.P50 > 0 && !math.IsInf(p.P50, 0)
+	const picosecond, century = 1e-3, 3e18
+	return !p.Failed && !p.Cold && p.P50 > picosecond && p.P50 < century
 }
 
 // A Change is a step in the level of a series.
@@ -387,15 +390,18 @@ func (d *detector) describe(name string) []Change {
 }
 
 func (c Change) sentence(name string) string {
-	verb, percent := "rose", 100*(c.Ratio-1)
-	if c.Ratio < 1 {
-		verb, percent = "fell", -percent
+	step := fmt.Sprintf("rose by %.0f%%", 100*(c.Ratio-1))
+	switch {
+	case c.Ratio < 1:
+		step = fmt.Sprintf("fell by %.0f%%", 100*(1-c.Ratio))
+	case c.Ratio >= 10:
+		step = fmt.Sprintf("rose to %s times what it was", bench.FormatFigure(c.Ratio))
 	}
 	since := c.At.UTC().Format("2006-01-02 15:04")
 	if c.Deploy {
 		since = "revision " + cmp.Or(c.Revision, "unknown") + ", " + since
 	}
-	return fmt.Sprintf("p50 of %s %s by %.0f%% since %s, %s", name, verb, percent, since, PValue(c.P))
+	return fmt.Sprintf("p50 of %s %s since %s, %s", name, step, since, PValue(c.P))
 }
 
 // PValue writes a p-value for people: "p = 0.012", "p < 0.001".

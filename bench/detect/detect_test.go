@@ -249,6 +249,7 @@ func TestSentence(t *testing.T) {
 			return ps
 		}(), "p50 of get rose by 3% since revision nsop-00012, 2026-12-13 03:40, p < 0.001"},
 		{"rolled back after two hours", shift(deploy(shift(quiet(1000), 800, 2), 800, "nsop-00012"), 824, 0.5), "p50 of get fell by 49% since 2026-12-03 05:40, p < 0.001"},
+		{"twelve times", shift(quiet(1000), 800, 12), "p50 of get rose to 12.1 times what it was since 2026-12-03 03:40, p < 0.001"},
 		{"quiet", quiet(1000), ""},
 		{"nothing", nil, ""},
 		{"few", shift(quiet(40), 28, 10), ""},
