@@ -100,9 +100,17 @@ const (
 	suspicious   = 3 // standard deviations below which no test of a window can tell of a change
 )
 
+// Since is the moment from which on the points of a series are to be read to tell its changes from from on: a week before
+// it or up to five, and the same for four weeks. A range that moves with every probe would look at the same probes again
+// and again, each time beside another reference, and so give several times as many false alarms.
+func Since(from time.Time) time.Time {
+	const week = 7 * 24 * time.Hour
+	return from.Add(-week).UTC().Truncate(4 * week)
+}
+
 // Changes returns the changes of a series in order of time; name is what its sentences call it, e.g. "get". Failed and
 // cold points, and those without a latency, count nothing. What it says of the first points does not depend on later
-// ones, but for the level after the latest change.
+// ones, but for the level after the latest change. See [Since] for which points to give.
 func Changes(name string, points []Point) []Change {
 	if byTime := func(a, b Point) int { return a.At.Compare(b.At) }; !slices.IsSortedFunc(points, byTime) {
 		points = slices.Clone(points)

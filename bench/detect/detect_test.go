@@ -249,7 +249,7 @@ func TestSentence(t *testing.T) {
 			return ps
 		}(), "p50 of get rose by 3% since revision nsop-00012, 2026-12-13 03:40, p < 0.001"},
 		{"rolled back after two hours", shift(deploy(shift(quiet(1000), 800, 2), 800, "nsop-00012"), 824, 0.5), "p50 of get fell by 49% since 2026-12-03 05:40, p < 0.001"},
-		{"twelve times", shift(quiet(1000), 800, 12), "p50 of get rose to 12.1 times what it was since 2026-12-03 03:40, p < 0.001"},
+		{"twelve times", shift(quiet(1000), 800, 12), "p50 of get rose to 11.9 times what it was since 2026-12-03 03:40, p < 0.001"},
 		{"quiet", quiet(1000), ""},
 		{"nothing", nil, ""},
 		{"few", shift(quiet(40), 28, 10), ""},
@@ -311,6 +311,24 @@ func TestSteadySeries(t *testing.T) {
 	c := detect.Latest("get", shift(steady, 600, 1.1))
 	if c == nil || math.Abs(c.Ratio-1.1) > 1e-9 || !c.At.Equal(steady[600].At) {
 		t.Errorf("a step of a series without noise: %+v", c)
+	}
+}
+
+func TestSince(t *testing.T) {
+	moves := 0
+	last := detect.Since(monday)
+	for h := range 52 * 7 * 24 {
+		from := monday.Add(time.Duration(h) * time.Hour)
+		since := detect.Since(from)
+		if before := from.Sub(since); before < 7*24*time.Hour || before > 35*24*time.Hour {
+			t.Fatalf("from %v on: since %v", from, since)
+		}
+		if !since.Equal(last) {
+			moves, last = moves+1, since
+		}
+	}
+	if moves != 13 {
+		t.Errorf("it moves %d times in 52 weeks", moves)
 	}
 }
 
