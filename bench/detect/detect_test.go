@@ -79,7 +79,7 @@ func simulations(weeks int) (n int, seeds []uint64) {
 	case os.Getenv("SOAK") != "":
 		return 3 * weeks, []uint64{1, 2, 3}
 	case raceDetector:
-		return weeks / 10, []uint64{1}
+		return weeks / 20, []uint64{1}
 	}
 	return weeks, []uint64{1}
 }
@@ -154,6 +154,13 @@ func TestHarderCases(t *testing.T) {
 				ps[i].P50 *= 1 + 0.15*math.Sin(day(i))
 			}
 		}), 0, 1},
+		{"alarm in the first day and a half with a daily pattern of 10%", func(r *rand.Rand) bool {
+			points, phase := noise(r, 432), r.IntN(288)
+			for i := range points {
+				points[i].P50 *= 1 + 0.1*math.Sin(day(i+phase))
+			}
+			return len(detect.Changes("get", points)) > 0
+		}, 0, 0.1},
 		{"alarm in a week whose probes correlate by 0.3", quiet(func(r *rand.Rand, ps []detect.Point) {
 			e := 0.0
 			for i := range ps {
