@@ -79,6 +79,9 @@ func NegotiateAccept(header string) (Format, bool) {
 	return best, true
 }
 
+// AcceptQuality is how much an Accept header wants mediaType, from 0 to 1: 0 where it does not accept it.
+func AcceptQuality(header, mediaType string) float64 { return quality(header, mediaType) }
+
 // quality returns the q-value of mediaType in an Accept header: that of the most specific range it is in, 0 if none
 // (RFC 9110, 12.5.1). A range that does not parse is passed over.
 func quality(header, mediaType string) float64 {

@@ -57,6 +57,17 @@ func encodeMarkdown(w io.Writer, r *Report, o EncodeOptions) error {
 	return err
 }
 
+// WriteMarkdownTable writes t as a table of GitHub's markdown, its cells to be read as they are.
+func WriteMarkdownTable(w io.Writer, t Table) error {
+	var b bytes.Buffer
+	writeMarkdownTable(&b, t)
+	_, err := w.Write(b.Bytes())
+	return err
+}
+
+// EscapeMarkdown writes s so that it is read as it is: no markup, no HTML, one line.
+func EscapeMarkdown(s string) string { return markdown(s) }
+
 func writeMarkdownTable(b *bytes.Buffer, t Table) {
 	if len(t.Rows) == 0 {
 		b.WriteString("no results\n")

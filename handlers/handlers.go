@@ -36,6 +36,7 @@ type Config struct {
 	Observe  func(bench.Progress) // told of a run's progress, may be nil
 	History  *history.History     // nil: runs are not kept, but for the latest
 	Dies     bool                 // what History keeps ends with this instance
+	Compare  CompareSources       // where Run is nil, History and what is published
 }
 
 // A Service is the handler and what it has going on.
@@ -73,9 +74,10 @@ func routes() []route {
 		{methods: getPost, path: "/bench/{target}/{workloads}", doc: "Run workloads: a comma list or a group", starts: true, spec: true, query: []string{"format"}, serve: (*Service).bench},
 		{methods: getPost, path: "/suites/{suite}", doc: "Run a named plan that reproduces a published comparison", starts: true, spec: true, query: []string{"format", "target"}, serve: (*Service).suite},
 		{methods: get, path: "/runs", doc: "The history, newest first; label.NAME searches too", query: runParameterNames(), serve: (*Service).listRuns},
-		{methods: []string{http.MethodPost}, path: "/runs", doc: "Store what was measured elsewhere: the body is a file", starts: true, serve: (*Service).importRuns},
+		{methods: []string{http.MethodPost}, path: "/runs", doc: "Store what was measured elsewhere: the body is a file", starts: true, query: append(importNames, "label.NAME"), serve: (*Service).importRuns},
 		{methods: get, path: "/runs/{id}", doc: "A run of the history, or how far one is that is going on", query: []string{"format"}, serve: (*Service).run},
 		{methods: []string{http.MethodDelete}, path: "/runs/{id}", doc: "Stop a run and answer what it had measured", starts: true, query: []string{"format"}, serve: (*Service).stopRun},
+		{methods: get, path: "/compare", doc: "How two runs, or what two filters find, differ", query: []string{"a", "b", "format"}, serve: (*Service).compare},
 		{methods: get, path: "/health", doc: "The process is up", open: true, serve: (*Service).health},
 		{methods: get, path: "/healthz", doc: "Alias of /health", open: true, alias: true, serve: (*Service).health},
 		{methods: get, path: "/ready", doc: "Every configured target has been reached", open: true, serve: (*Service).readyz},
@@ -88,6 +90,9 @@ func routes() []route {
 // New returns the service. It opens, dials and asks nothing.
 func New(c Config) *Service {
 	s := &Service{Config: c}
+	if s.Compare.Published == nil && s.Compare.Runs == nil {
+		s.Compare = compareSources(c.History)
+	}
 	s.runs.drained, s.runs.drainNow = context.WithCancel(context.Background())
 	r := chi.NewRouter()
 	r.Use(middleware.StripSlashes)

@@ -22,6 +22,7 @@ import (
 
 	"nsop/bench"
 	"nsop/bench/history"
+	"nsop/bench/imports"
 )
 
 // historyError says that the history can't be read.
@@ -486,7 +487,8 @@ func (s *Service) importRuns(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return &bench.ParamError{Detail: "query string: " + err.Error()}
 	}
-	if err := checkNames(values); err != nil {
+	options, err := importOptions(values)
+	if err != nil {
 		return err
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, importLimit))
@@ -495,7 +497,7 @@ func (s *Service) importRuns(w http.ResponseWriter, r *http.Request) error {
 	} else if err != nil {
 		return &bench.ParamError{Detail: "read body: " + err.Error()}
 	}
-	runs, err := s.Import(r.Context(), body)
+	runs, err := s.Import(r.Context(), bytes.NewReader(body), options)
 	if err != nil {
 		return err
 	}
@@ -507,9 +509,39 @@ func (s *Service) importRuns(w http.ResponseWriter, r *http.Request) error {
 	return writeJSON(w, map[string]any{"runs": list})
 }
 
-// Import stores the runs of a file and returns them.
-func (s *Service) Import(ctx context.Context, file []byte) ([]*history.Run, error) {
-	reports, err := readImport(file)
+// importNames are the parameters of an import: what files of other tools leave open.
+var importNames = []string{"target", "concurrency", "pipeline", "size", "keyspace"}
+
+func importOptions(values url.Values) (o imports.Options, err error) {
+	o.Labels = map[string]string{}
+	numbers := map[string]*int{"concurrency": &o.Concurrency, "pipeline": &o.Pipeline, "size": &o.Size, "keyspace": &o.Keyspace}
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		value := values[name][0]
+		label, isLabel := strings.CutPrefix(name, "label.")
+		switch {
+		case len(values[name]) > 1:
+			return o, &bench.ParamError{Parameter: name, Detail: "given twice"}
+		case isLabel:
+			if err := bench.CheckLabel(label, value); err != nil {
+				return o, &bench.ParamError{Parameter: name, Detail: err.Error()}
+			}
+			o.Labels[label] = value
+		case name == "target":
+			o.Target = value
+		case numbers[name] != nil:
+			if *numbers[name], err = bench.ParseSize(value); err != nil || *numbers[name] < 1 {
+				return o, &bench.ParamError{Parameter: name, Detail: fmt.Sprintf("%q is no positive number", value)}
+			}
+		default:
+			return o, &bench.ParamError{Parameter: name, Detail: "no such parameter", Allowed: append(slices.Clone(importNames), "label.NAME")}
+		}
+	}
+	return o, nil
+}
+
+// Import stores the runs of a file, all of them or none, and returns them.
+func (s *Service) Import(ctx context.Context, file io.Reader, o imports.Options) ([]*history.Run, error) {
+	reports, err := imports.Read(file, o)
 	if err != nil {
 		return nil, &bench.ParamError{Detail: err.Error()}
 	}
@@ -517,7 +549,10 @@ func (s *Service) Import(ctx context.Context, file []byte) ([]*history.Run, erro
 		return nil, &historyError{errors.New("there is none")}
 	}
 	var runs []*history.Run
-	for _, report := range reports {
+	for i, report := range reports {
+		if report.Run != "" && slices.ContainsFunc(reports[:i], func(r *bench.Report) bool { return r.Run == report.Run }) {
+			return nil, &bench.ParamError{Detail: fmt.Sprintf("run %q is there twice", report.Run)}
+		}
 		if report.Run == "" {
 			report.Run = uuid.Must(uuid.NewV7()).String()
 		}
@@ -566,37 +601,4 @@ func checkImported(report *bench.Report) error {
 		}
 	}
 	return nil
-}
-
-// readImport reads the reports of a file: those of nsop itself, one after the other.
-func readImport(file []byte) ([]*bench.Report, error) {
-	var reports []*bench.Report
-	seen := map[string]bool{}
-	d := json.NewDecoder(bytes.NewReader(file))
-	for {
-		report := &bench.Report{}
-		err := d.Decode(report)
-		if err == io.EOF && len(reports) > 0 {
-			return reports, nil
-		}
-		at := d.InputOffset()
-		if syntax := (*json.SyntaxError)(nil); errors.As(err, &syntax) {
-			at = syntax.Offset
-		} else if errors.Is(err, io.ErrUnexpectedEOF) {
-			at = int64(len(bytes.TrimRight(file, " \t\r\n")))
-		}
-		line := 1 + bytes.Count(file[:at], []byte("\n"))
-		switch {
-		case err == io.EOF:
-			return nil, errors.New("line 1: the file is empty")
-		case err != nil:
-			return nil, fmt.Errorf("line %d: %w", line, err)
-		case len(report.Results) == 0 && report.Target == nil && report.Targets == nil || slices.Contains(report.Results, nil):
-			return nil, fmt.Errorf("line %d: no report of nsop ends here", line)
-		case report.Run != "" && seen[report.Run]:
-			return nil, fmt.Errorf("line %d: run %q is there twice", line, report.Run)
-		}
-		seen[report.Run] = true
-		reports = append(reports, report)
-	}
 }

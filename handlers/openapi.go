@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"nsop/bench"
+	"nsop/bench/compare"
 )
 
 // object is a JSON object of the description.
@@ -67,9 +68,19 @@ func (s *Service) operation(rt route, method string) object {
 			asQuery(name, runParameters[i].doc, object{"type": "string"})
 			continue
 		}
+		if rt.path == "/compare" && name != "format" {
+			asQuery(name, "one side: "+strings.Join(allowedSides(s.Compare.PublishedNames), ", "), object{"type": "string"})
+			continue
+		}
 		var names []string
 		for _, f := range bench.Formats {
 			names = append(names, f.Name)
+		}
+		if rt.path == "/compare" {
+			names = nil
+			for _, f := range s.compareFormats() {
+				names = append(names, f.Name)
+			}
 		}
 		asQuery(name, "format of the answer; Accept chooses too", object{"type": "string", "enum": names})
 	}
@@ -152,6 +163,16 @@ func responses(rt route) object {
 			answers["417"] = object{"description": "what was measured; an assertion failed", "content": reports}
 		}
 	}
+	if rt.path == "/compare" {
+		comparison := object{}
+		for _, f := range compare.Formats {
+			media, _, _ := strings.Cut(f.ContentType, ";")
+			comparison[media] = object{"schema": object{"type": "string"}}
+		}
+		comparison["application/json"] = object{"schema": ref("Comparison")}
+		answers["200"] = object{"description": "the comparison", "content": comparison}
+		problem("404")
+	}
 	if rt.spec {
 		answers["200"].(object)["content"].(object)["text/event-stream"] = object{"schema": object{"type": "string",
 			"description": "events started, progress and result, each with a JSON object; where Accept asks for it"}}
@@ -194,6 +215,14 @@ func schemas() object {
 			"assertions": list(fields(object{"expr": text, "actual": text, "row": text, "ok": yes})),
 			"warnings":   list(text),
 		}),
+		"Comparison": fields(object{
+			"a": ref("Side"), "b": ref("Side"), "verdict": text, "outcome": text, "only_a": list(text), "only_b": list(text), "warnings": list(text),
+			"rows": list(fields(object{"name": text, "name_b": text, "notes": list(text), "metrics": list(fields(object{
+				"metric": text, "better": text, "a": ref("Sample"), "b": ref("Sample"), "ratio": number, "ratio_lo": number, "ratio_hi": number,
+				"p": number, "effect": text, "note": text}))})),
+		}),
+		"Side":   fields(object{"description": text, "runs": list(text), "reports": integer, "samples": integer}),
+		"Sample": fields(object{"median": number, "n": integer}),
 		"Problem": object{"type": "object", "required": []string{"type", "title", "status", "detail", "results"}, "properties": object{
 			"type": text, "title": text, "status": integer, "detail": text, "parameter": text, "allowed": list(text),
 			"error_kind": object{"type": "string", "enum": bench.Kinds}, "estimated_seconds": object{"type": "number"},

@@ -46,7 +46,7 @@ func TestOpenAPIRoutes(t *testing.T) {
 	}
 	// What the contract has so far.
 	for _, route := range []string{"get /", "get /targets", "get /bench/{target}", "post /bench/{target}", "get /bench/{target}/{workloads}",
-		"post /bench/{target}/{workloads}", "get /runs/{id}", "delete /runs/{id}", "get /health", "get /healthz", "get /ready", "get /readyz",
+		"post /bench/{target}/{workloads}", "get /compare", "get /runs/{id}", "delete /runs/{id}", "get /health", "get /healthz", "get /ready", "get /readyz",
 		"get /_ah/warmup", "get /openapi.json"} {
 		if !slices.Contains(routes, route) {
 			t.Errorf("%s is not served", route)
