@@ -38,6 +38,7 @@ type Row struct {
 	Scale       int // of pgbench, as
 	Protocol    string
 	Sync        string
+	Arrivals
 }
 
 // Name is r's name in the Go benchmark format and its key in the history: parameters beyond the usual ones are in it
@@ -45,7 +46,7 @@ type Row struct {
 func (r Row) Name() string {
 	name := fmt.Sprintf("%s/target=%s/client=%s/concurrency=%d", r.Workload.title(), r.Target.Name, r.Client.Name, r.Concurrency)
 	if r.Workload.transacts() {
-		return fmt.Sprintf("%s/scale=%d/protocol=%s", name, r.Scale, r.Protocol)
+		return fmt.Sprintf("%s/scale=%d/protocol=%s", name, r.Scale, r.Protocol) + r.Arrivals.name()
 	}
 	name += fmt.Sprintf("/pipeline=%d/size=%d/keyspace=%d", r.Pipeline, r.Size, r.Keyspace)
 	if r.Flavor != flavors[0] {
@@ -53,6 +54,17 @@ func (r Row) Name() string {
 	}
 	if r.Sync != syncs[0] {
 		name += "/sync=" + r.Sync
+	}
+	return name + r.Arrivals.name()
+}
+
+// name is what a row's name has of its arrivals.
+func (a Arrivals) name() (name string) {
+	if a.Rate > 0 {
+		name = "/rate=" + formatRate(a.Rate)
+	}
+	if a.Open() && a.Shape != shapes[0] {
+		name += "/shape=" + a.String()
 	}
 	return name
 }
@@ -96,7 +108,7 @@ func (p *Plan) add(t *Target, workloads string, strict bool) error {
 	part := Part{Target: t}
 	// Counted before they are made: a few long lists would fill the memory.
 	s := &p.Spec
-	if each := len(s.Concurrency) * len(s.Pipeline) * len(s.Size) * len(s.Keyspace); each > p.Limits.Rows {
+	if each := len(s.Concurrency) * len(s.Pipeline) * len(s.Size) * len(s.Keyspace) * len(s.arrivals()); each > p.Limits.Rows {
 		return p.tooMany(each * len(ws) * len(clients))
 	}
 	for _, w := range ws {
@@ -163,7 +175,9 @@ func (p *Plan) cross(t *Target, w *Workload, c Client) (rows []Row, err error) {
 						Allowed: []string{fmt.Sprintf("up to %dx for %s", p.elements(size), w.Name)}}
 				}
 				for _, keyspace := range s.Keyspace {
-					rows = append(rows, Row{t, w, c, concurrency, pipeline, size, keyspace, s.Flavor, s.Scale, s.Protocol, s.Sync})
+					for _, a := range s.arrivals() {
+						rows = append(rows, Row{t, w, c, concurrency, pipeline, size, keyspace, s.Flavor, s.Scale, s.Protocol, s.Sync, a})
+					}
 				}
 			}
 		}
@@ -184,6 +198,12 @@ func (p *Plan) check() error {
 		return p.tooMany(rows)
 	case rows == 0:
 		return &UnsupportedError{Kind: "unsupported", Detail: "nothing that was asked for can be done: " + strings.Join(p.Warnings, "; ")}
+	}
+	for r := range p.all() {
+		if took := r.Arrivals.length(p.Spec.Benchtime); took > p.Limits.Benchtime {
+			return &ParamError{Parameter: "benchtime", Detail: fmt.Sprintf("%s of %s take %s, above %s", p.Spec.Benchtime, r.Name(), took.Round(time.Second), p.Limits.Benchtime), Estimate: took,
+				Allowed: allowed("benchtime", p.Limits)}
+		}
 	}
 	return p.checkEstimate(p.Estimate(0))
 }
@@ -310,7 +330,11 @@ const rowOverhead = 20 * time.Millisecond
 func (p *Plan) Estimate(roundTrip time.Duration) time.Duration {
 	var total float64
 	for r := range p.all() {
-		for _, e := range []Extent{p.Spec.Benchtime, p.Spec.Warmup} {
+		benchtime := p.Spec.Benchtime
+		if r.Open() {
+			benchtime = Extent{Time: r.Arrivals.length(benchtime)}
+		}
+		for _, e := range []Extent{benchtime, p.Spec.Warmup} {
 			total += float64(e.Time)
 			total += float64(e.Count) * float64(roundTrip) / float64(min(r.Concurrency, parallel)*r.Pipeline)
 		}

@@ -46,6 +46,8 @@ type Result struct {
 	Pipeline      int               `json:"pipeline,omitempty"`
 	Size          int               `json:"size,omitempty"`
 	Keyspace      int               `json:"keyspace,omitempty"`
+	Rate          float64           `json:"rate,omitempty"`  // operations a second, of an open loop
+	Shape         string            `json:"shape,omitempty"` // of an open loop
 	Flavor        string            `json:"flavor,omitempty"`
 	Sync          string            `json:"sync,omitempty"`
 	Scale         int               `json:"scale,omitempty"`    // of pgbench, as
@@ -57,7 +59,10 @@ type Result struct {
 	OpsPerSec     *Figure           `json:"ops_per_sec"`
 	OpsWithDial   *Figure           `json:"ops_per_sec_with_connect,omitempty"` // of pgbench: connect_ns counts too
 	Latency       Latency           `json:"latency_ns"`
-	Histogram     string            `json:"histogram,omitempty"` // V2, base64, where it was asked for
+	Service       *Latency          `json:"service_ns,omitempty"` // of an open loop: from when an operation was sent, not from when it was due
+	Late          *int64            `json:"late,omitempty"`       // of an open loop: operations that began 1 ms or more after they were due
+	LongestStall  *int64            `json:"longest_stall_ns"`     // in which nothing completed while something was due or in flight
+	Histogram     string            `json:"histogram,omitempty"`  // V2, base64, where it was asked for
 	Errors        int64             `json:"errors"`
 	ErrorKinds    map[string]int64  `json:"error_kinds"`
 	ErrorSamples  map[string]string `json:"error_samples"`

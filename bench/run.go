@@ -48,6 +48,7 @@ type Progress struct {
 type Meter struct {
 	CPU       func() (time.Duration, bool) // user and system time
 	Throttled func() (time.Duration, bool) // time for which the CPU quota stopped it
+	Cores     func() float64               // that it may use; nil where nobody knows
 }
 
 // embeddedWarning is the first warning of every report about something in-process.
@@ -57,6 +58,7 @@ const embeddedWarning = "embedded store: no real store was measured"
 // the run: the context's cause, a *LostError, a *FailedError, a *ParamError or an *UnsupportedError.
 func (p *Plan) Run(ctx context.Context, id string, meter Meter, observe func(Progress)) (report *Report, err error) {
 	r := &runner{Plan: p, meter: meter, observe: observe, started: time.Now()}
+	r.clock = clockCost(func() time.Duration { return time.Since(r.started) })
 	r.report = &Report{Run: id, StartedAt: r.started.UTC(), Results: []*Result{}, Assertions: []Assertion{}, Warnings: []string{}}
 	for _, part := range p.Parts {
 		if part.Target.Embedded && !slices.Contains(r.report.Warnings, embeddedWarning) {
@@ -87,6 +89,7 @@ type runner struct {
 	started  time.Time
 	report   *Report
 	progress Progress
+	clock    time.Duration // what reading it costs
 }
 
 // tell reports how far the run is, within being the part of the present row that is done.
@@ -241,6 +244,9 @@ func (s *sampler) measure(ctx context.Context) (r *Result, lost error) {
 	if s.Target.Syncs {
 		r.Sync = s.Sync
 	}
+	if s.Open() {
+		r.Rate, r.Shape = s.Rate, s.Arrivals.String()
+	}
 	opened := time.Now()
 	store, err := s.session.Open(ctx, s.Client.Name, Options{Connections: s.Concurrency, Timeout: s.Spec.Timeout,
 		Sync: s.Sync == "full", Protocol: s.Protocol})
@@ -272,7 +278,7 @@ func (s *sampler) measure(ctx context.Context) (r *Result, lost error) {
 	if err := s.load(ctx, store, params); err != nil {
 		return r, s.stageFailed(ctx, r, err)
 	}
-	l := &load{pipeline: max(s.Pipeline, 1), batch: 1, timeout: s.Spec.Timeout, abort: func() { _ = store.Close() }}
+	l := &load{pipeline: max(s.Pipeline, 1), batch: 1, timeout: s.Spec.Timeout, share: s.Spec.Share, sleeper: newSleeper, abort: func() { _ = store.Close() }}
 	for i := range s.Concurrency {
 		l.ops = append(l.ops, s.Workload.Op(dedicate(store, i), params, l.pipeline))
 	}
@@ -282,25 +288,30 @@ func (s *sampler) measure(ctx context.Context) (r *Result, lost error) {
 		r.Errors, r.ErrorKinds, r.ErrorSamples, r.Mismatches = warm.failed(), warm.errors, warm.samples, warm.mismatches
 		return r, lostBy(warm)
 	}
-	if warm.iterations > 0 && warm.min < int64(shortest) && l.pipeline == 1 {
+	if warm.iterations > 0 && warm.min < int64(shortest) && l.pipeline == 1 && !s.Open() {
 		l.batch = int(int64(batchTime) / max(warm.min, 10))
 		r.Warnings = append(r.Warnings, fmt.Sprintf("an operation is shorter than %s: the clock is read once for %d, and latencies are means over so many", shortest, l.batch))
 	}
-	if s.limit, err = s.supply(ctx, store, params, warm); err != nil {
+	timed := l.with(s.Spec.Benchtime)
+	if s.Open() {
+		timed.open(s.Arrivals, s.Spec.Benchtime)
+	}
+	if s.limit, err = s.supply(ctx, store, params, warm, timed.limit); err != nil {
 		return r, s.stageFailed(ctx, r, err)
 	}
 	var before, after reading
 	s.readServer(ctx, &before)
-	runtime.GC()
-	s.readProcess(&before)
-	l.progress = func(done uint64, elapsed time.Duration) {
+	timed.begin = func() {
+		runtime.GC()
+		s.readProcess(&before)
+	}
+	timed.progress = func(done uint64, elapsed time.Duration) {
 		f := float64(done) / float64(max(s.Spec.Benchtime.Count, 1))
 		if s.Spec.Benchtime.Time > 0 {
 			f = float64(elapsed) / float64(s.Spec.Benchtime.Time)
 		}
 		s.tell(min(f, 1))
 	}
-	timed := l.with(s.Spec.Benchtime)
 	if s.limit > 0 {
 		timed.limit = min(timed.limit, s.limit)
 	}
@@ -315,8 +326,15 @@ func (s *sampler) measure(ctx context.Context) (r *Result, lost error) {
 		r.OpsWithDial = NewRate(float64(m.iterations) / (m.elapsed + time.Duration(connect)).Seconds())
 	}
 	r.Connections = max(r.Connections, store.Info().Connections)
-	if m.iterations > 0 && float64(m.misses) > 0.01*float64(m.iterations) {
-		r.Warnings = append(r.Warnings, fmt.Sprintf("%.1f%% of the operations missed", 100*float64(m.misses)/float64(m.iterations)))
+	o := &observed{Result: r, measured: m, Arrivals: s.Arrivals, end: timed.end, due: s.Spec.Share.of(timed.limit, l.pipeline), batch: l.batch, clock: s.clock,
+		pauses: time.Duration(after.mem.PauseTotalNs - before.mem.PauseTotalNs), workers: s.Concurrency}
+	if s.meter.Cores != nil {
+		o.cores = s.meter.Cores()
+	}
+	for _, rule := range rules {
+		if w := rule.of(o); w != "" {
+			r.Warnings = append(r.Warnings, w)
+		}
 	}
 	if s.Spec.Benchtime.Time > 0 && s.limit > 0 && uint64(m.iterations+m.failed()) >= s.limit {
 		r.Warnings = append(r.Warnings, fmt.Sprintf("ended after %d operations: more data than that is not put into the store", s.limit))
@@ -331,7 +349,7 @@ func (s *sampler) measure(ctx context.Context) (r *Result, lost error) {
 const drainWarmup = 1000
 
 // supply puts into the store what the row is going to take away, and says how many operations its data allows.
-func (s *sampler) supply(ctx context.Context, store Store, p *Params, warm *measured) (limit uint64, err error) {
+func (s *sampler) supply(ctx context.Context, store Store, p *Params, warm *measured, attempts uint64) (limit uint64, err error) {
 	most := uint64(s.elements(s.Size))
 	switch {
 	case s.Workload.Grows:
@@ -339,8 +357,8 @@ func (s *sampler) supply(ctx context.Context, store Store, p *Params, warm *meas
 	case !s.Workload.Drains || p.Compatible:
 		return 0, nil
 	}
-	need := s.Spec.Benchtime.Count
-	if s.Spec.Benchtime.Time > 0 {
+	need := attempts
+	if s.Spec.Benchtime.Time > 0 && !s.Open() {
 		// Twice as many as the warm-up's rate would need, since it was the slower part.
 		need = 1000
 		if warm.elapsed > 0 {
@@ -379,6 +397,15 @@ func (l *load) with(e Extent) *load {
 		bounded.limit = e.Count
 	}
 	return &bounded
+}
+
+// open makes l an open loop. What is due within a time but could not begin in it, since the store stalled or is too slow,
+// is made up for in as much time again, and no more than the store may fall silent.
+func (l *load) open(a Arrivals, e Extent) {
+	l.shape, l.limit, l.end = a.in(e)
+	if e.Time > 0 {
+		l.deadline = l.end + min(l.end, l.timeout)
+	}
 }
 
 // stageFailed records why a row ended before its first operation; lost tells that the connection was the reason.
@@ -450,17 +477,26 @@ func (r *Result) count(m *measured) {
 	r.Iterations, r.ElapsedNS = m.iterations, int64(m.elapsed)
 	r.Misses, r.Mismatches = m.misses, m.mismatches
 	r.Errors, r.ErrorKinds, r.ErrorSamples = m.failed(), m.errors, m.samples
+	stall := int64(m.stall)
+	r.LongestStall = &stall
+	if m.service != nil {
+		r.Late = &m.late
+	}
 	if m.iterations == 0 {
 		return
 	}
 	n := float64(m.iterations)
 	r.NSPerOp = NewFigure(float64(m.elapsed) / n)
 	r.OpsPerSec = NewRate(n / m.elapsed.Seconds())
-	r.Latency, r.Latencies = latency(m), m.histogram
+	r.Latency, r.Latencies = latency(&m.distribution), m.histogram
+	if m.service != nil {
+		service := latency(m.service)
+		r.Service = &service
+	}
 }
 
 // latency derives the distribution. A percentile p needs 1/(1-p) samples for one to lie above it.
-func latency(m *measured) Latency {
+func latency(m *distribution) Latency {
 	percentile := func(p float64, samples int64) *int64 {
 		if m.iterations < samples {
 			return nil
