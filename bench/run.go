@@ -326,6 +326,13 @@ func (s *sampler) measure(ctx context.Context) (r *Result, lost error) {
 		r.OpsWithDial = NewRate(float64(m.iterations) / (m.elapsed + time.Duration(connect)).Seconds())
 	}
 	r.Connections = max(r.Connections, store.Info().Connections)
+	if s.Spec.Histogram && r.Latencies != nil {
+		text, err := EncodeHistogram(r.Latencies)
+		if err != nil {
+			r.Warnings = append(r.Warnings, err.Error())
+		}
+		r.Histogram = text
+	}
 	o := &observed{Result: r, measured: m, Arrivals: s.Arrivals, end: timed.end, due: s.Spec.Share.of(timed.limit, l.pipeline), batch: l.batch, clock: s.clock,
 		pauses: time.Duration(after.mem.PauseTotalNs - before.mem.PauseTotalNs), workers: s.Concurrency}
 	if s.meter.Cores != nil {

@@ -42,6 +42,7 @@ type Spec struct {
 	Warmup      Extent
 	Count       int
 	Verify      bool
+	Histogram   bool
 	Save        bool
 	Timeout     time.Duration
 	Flavor      string // sound or compatible
@@ -168,6 +169,10 @@ var Parameters = []parameter{
 		s.Asserts = append(s.Asserts, a)
 		return nil
 	}},
+	{"histogram", "put each row's HDR histogram (V2, base64) into the JSON", "true", func(s *Spec, v string, _ Limits) (err error) {
+		s.Histogram, err = parseBool(v)
+		return err
+	}},
 	{"save", "keep the run in the history", "false", func(s *Spec, v string, _ Limits) (err error) {
 		s.Save, err = parseBool(v)
 		return err
@@ -219,7 +224,7 @@ func allowed(name string, l Limits) []string {
 		return protocols
 	case "sync":
 		return syncs
-	case "verify", "save":
+	case "verify", "histogram", "save":
 		return []string{"true", "false"}
 	case "assert":
 		var names []string

@@ -165,7 +165,8 @@ func schemas() object {
 		"Result": fields(object{
 			"name": text, "target": text, "embedded": yes, "workload": text, "client": text, "client_version": text,
 			"concurrency": integer, "pipeline": integer, "size": integer, "keyspace": integer, "sample": integer, "iterations": integer,
-			"elapsed_ns": integer, "ns_per_op": number, "ops_per_sec": number, "latency_ns": mapOf(number), "errors": integer,
+			"elapsed_ns": integer, "ns_per_op": number, "ops_per_sec": number, "latency_ns": mapOf(number),
+			"rate": object{"type": "number"}, "shape": text, "service_ns": mapOf(number), "late": integer, "longest_stall_ns": number, "histogram": text, "errors": integer,
 			"error_kinds": mapOf(integer), "error_samples": mapOf(text), "misses": integer, "mismatches": integer,
 			"connections": integer, "connect_ns": number, "bytes_per_op": number, "allocs_per_op": number,
 			"client_cpu_percent": number, "throttled_ns": number,
