@@ -12,6 +12,7 @@ type page struct {
 	head       []pageHeading
 	warnings   []string
 	table      Table
+	summary    Table    // of several samples, below it
 	notes      []string // below the table: what its cells are, why some are empty
 	assertions []pageAssertion
 	footer     string
@@ -55,6 +56,7 @@ func newPage(r *Report, o EncodeOptions) page {
 	} else {
 		p.table, p.notes = rowTable(r.Results, varied)
 	}
+	p.summary = summaryTable(r, varied)
 	for _, g := range groupRows(r.Results, name, failure) {
 		p.notes = append(p.notes, g.rows+": "+g.text)
 	}
@@ -163,7 +165,59 @@ func pageWarnings(r *Report, name func(*Result) string) []string {
 			ws = append(ws, g.rows+": "+g.text)
 		}
 	}
+	for _, s := range r.Summaries {
+		i := slices.IndexFunc(r.Results, func(res *Result) bool { return res.Name == s.Name })
+		for _, w := range s.Warnings {
+			row := s.Name
+			if i >= 0 {
+				row = name(r.Results[i])
+			}
+			ws = append(ws, row+": "+w)
+		}
+	}
 	return ws
+}
+
+// summaryTable has a line for each row with several samples: medians, each with its 95% confidence interval.
+func summaryTable(r *Report, varied []dimension) (t Table) {
+	targets := slices.ContainsFunc(r.Results, func(res *Result) bool { return res.Target != r.Results[0].Target })
+	shown := []string{"ns_per_op", "ops_per_sec", "p50", "p99"}
+	for _, s := range r.Summaries {
+		i := slices.IndexFunc(r.Results, func(res *Result) bool { return res.Name == s.Name })
+		if i < 0 || s.Samples == 0 {
+			continue
+		}
+		if len(t.Rows) == 0 {
+			t.Head = make([]string, len(testOf(r.Results[i], targets)))
+			t.Head[len(t.Head)-1] = "client"
+			t.Left = len(t.Head)
+			for _, d := range varied {
+				t.Head = append(t.Head, d.name)
+			}
+			t.Head = append(t.Head, "samples", "ns/op", "95% CI", "ops/s", "95% CI", "p50", "95% CI", "p99", "95% CI")
+		}
+		row := testOf(r.Results[i], targets)
+		for _, d := range varied {
+			row = append(row, cmp.Or(d.show(d.of(r.Results[i])), "-"))
+		}
+		row = append(row, strconv.Itoa(s.Samples))
+		for _, metric := range shown {
+			u, _ := UnitByName(metric)
+			v, ok := s.Metrics[metric]
+			if !ok {
+				row = append(row, "-", "-")
+				continue
+			}
+			text := u.Format(float64(v.Median))
+			switch metric {
+			case "ns_per_op", "ops_per_sec": // their units are in the heading
+				text = FormatFigure(float64(v.Median))
+			}
+			row = append(row, text, v.percent())
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	return t
 }
 
 // A rowGroup is a text with the rows it is about.

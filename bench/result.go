@@ -19,6 +19,7 @@ type Report struct {
 	Target     *TargetInfo   `json:"target,omitempty"`
 	Targets    []*TargetInfo `json:"targets,omitempty"`
 	Results    []*Result     `json:"results"`
+	Summaries  []Summary     `json:"summaries,omitempty"` // of rows with several samples
 	Assertions []Assertion   `json:"assertions"`
 	Warnings   []string      `json:"warnings"`
 }

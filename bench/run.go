@@ -69,6 +69,7 @@ func (p *Plan) Run(ctx context.Context, id string, meter Meter, observe func(Pro
 	r.progress = Progress{Run: id, Rows: p.Size()}
 	defer func() {
 		r.report.ElapsedNS = int64(time.Since(r.started))
+		r.report.Summaries = Summarize(r.report.Results)
 		for _, a := range p.Spec.Asserts {
 			r.report.Assertions = append(r.report.Assertions, a.Check(r.report.Results)...)
 		}

@@ -178,9 +178,12 @@ func schemas() object {
 			"run": text, "started_at": object{"type": "string", "format": "date-time"}, "elapsed_ns": integer,
 			"vantage": object{"type": []string{"object", "null"}}, "target": ref("Target"), "targets": list(ref("Target")),
 			"results":    list(ref("Result")),
+			"summaries":  list(ref("Summary")),
 			"assertions": list(fields(object{"expr": text, "actual": text, "row": text, "ok": yes})),
 			"warnings":   list(text),
 		}),
+		"Summary": fields(object{"name": text, "samples": integer, "warnings": list(text), "metrics": mapOf(fields(object{
+			"median": number, "low": number, "high": number, "confidence": number}))}),
 		"Problem": object{"type": "object", "required": []string{"type", "title", "status", "detail", "results"}, "properties": object{
 			"type": text, "title": text, "status": integer, "detail": text, "parameter": text, "allowed": list(text),
 			"error_kind": object{"type": "string", "enum": bench.Kinds}, "estimated_seconds": object{"type": "number"},
