@@ -157,7 +157,7 @@ func encodeJSON(w io.Writer, r *Report, _ EncodeOptions) error {
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false) // "p99<3ms" is to be read, and no browser takes JSON for HTML
 	e.SetIndent("", "  ")
-	if err := e.Encode(r.Normalize()); err != nil {
+	if err := e.Encode(r.Body()); err != nil {
 		return fmt.Errorf("encode report: %w", err)
 	}
 	_, err := w.Write(b.Bytes())

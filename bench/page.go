@@ -46,7 +46,9 @@ func newPage(r *Report, o EncodeOptions) page {
 		warnings:   pageWarnings(r, name),
 		assertions: pageAssertions(r, name),
 	}
-	if len(varied) == 1 && slices.ContainsFunc(dimensions, func(d dimension) bool { return d.name == varied[0].name }) &&
+	if r.BoundBy != "" {
+		p.table, p.notes = limitTable(r)
+	} else if len(varied) == 1 && slices.ContainsFunc(dimensions, func(d dimension) bool { return d.name == varied[0].name }) &&
 		len(varied[0].values(r.Results)) >= 3 {
 		p.table, p.notes = sweepTable(r.Results, varied[0])
 		// A cell of a sweep has no column beside it that would say so.

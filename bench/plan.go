@@ -76,6 +76,7 @@ type Plan struct {
 	Limits   Limits
 	Warnings []string
 	Several  bool // the report lists targets, in place of one
+	search   *search
 }
 
 // A Part of a plan is what it measures of one target.
@@ -87,6 +88,9 @@ type Part struct {
 // NewPlan makes the cross product of what s asks for of target. workloads is a comma list, which may name a group, or
 // empty. Its errors are *ParamError, *NotFoundError and *UnsupportedError.
 func NewPlan(t *Target, workloads string, s Spec, l Limits) (*Plan, error) {
+	if s.AutoRate {
+		return nil, &ParamError{Parameter: "rate", Detail: "auto is of /limit alone", Allowed: allowed("rate", l)}
+	}
 	p := &Plan{Spec: s, Limits: l}
 	if err := p.add(t, workloads, true); err != nil {
 		return nil, err
@@ -221,7 +225,12 @@ func (p *Plan) rows() (n int) {
 }
 
 // Size is the number of rows, samples counted apart.
-func (p *Plan) Size() int { return p.rows() * p.Spec.Count }
+func (p *Plan) Size() int {
+	if p.search != nil {
+		return p.search.steps()
+	}
+	return p.rows() * p.Spec.Count
+}
 
 // leaveOut is an error for a combination that was asked for by name, a warning for another.
 func (p *Plan) leaveOut(byName bool, detail string) error {
@@ -340,6 +349,9 @@ func (p *Plan) Estimate(roundTrip time.Duration) time.Duration {
 		}
 		total += float64(rowOverhead + 4*roundTrip)
 	}
+	if p.search != nil {
+		return p.search.estimate(time.Duration(min(total, float64(1<<50))))
+	}
 	return time.Duration(min(total*float64(p.Spec.Count), float64(1<<62)))
 }
 
@@ -350,6 +362,11 @@ const parallel = 4
 func (p *Plan) checkEstimate(estimate time.Duration) error {
 	if estimate <= p.Limits.Total {
 		return nil
+	}
+	if p.search != nil {
+		return &ParamError{Parameter: "benchtime", Estimate: estimate,
+			Detail:  fmt.Sprintf("a search of up to %d rows takes about %s, more than the %s that a request has", p.search.steps(), estimate.Round(time.Second), p.Limits.Total),
+			Allowed: []string{"a shorter benchtime", "a lower concurrency"}}
 	}
 	return &ParamError{Parameter: "benchtime", Estimate: estimate,
 		Detail:  fmt.Sprintf("%d rows of %d samples take about %s, more than the %s that a request has", p.rows(), p.Spec.Count, estimate.Round(time.Second), p.Limits.Total),

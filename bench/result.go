@@ -10,18 +10,21 @@ import (
 
 // A Report is what a run answers.
 type Report struct {
-	Run        string        `json:"run"`
-	Suite      string        `json:"suite,omitempty"`    // whose plan it was
-	Imported   string        `json:"imported,omitempty"` // the tool that measured it, where that was not nsop
-	StartedAt  time.Time     `json:"started_at"`
-	ElapsedNS  int64         `json:"elapsed_ns"`
-	Vantage    any           `json:"vantage"`
-	Target     *TargetInfo   `json:"target,omitempty"`
-	Targets    []*TargetInfo `json:"targets,omitempty"`
-	Results    []*Result     `json:"results"`
-	Summaries  []Summary     `json:"summaries,omitempty"` // of rows with several samples
-	Assertions []Assertion   `json:"assertions"`
-	Warnings   []string      `json:"warnings"`
+	Run        string         `json:"run"`
+	Suite      string         `json:"suite,omitempty"`    // whose plan it was
+	Imported   string         `json:"imported,omitempty"` // the tool that measured it, where that was not nsop
+	StartedAt  time.Time      `json:"started_at"`
+	ElapsedNS  int64          `json:"elapsed_ns"`
+	Vantage    any            `json:"vantage"`
+	Target     *TargetInfo    `json:"target,omitempty"`
+	Targets    []*TargetInfo  `json:"targets,omitempty"`
+	Results    []*Result      `json:"results"`
+	Summaries  []Summary      `json:"summaries,omitempty"` // of rows with several samples
+	Knee       *Knee          `json:"knee,omitempty"`      // of a search for the limit, as
+	BoundBy    string         `json:"bound_by,omitempty"`  // this
+	Evidence   map[string]any `json:"evidence,omitempty"`  // and this
+	Assertions []Assertion    `json:"assertions"`
+	Warnings   []string       `json:"warnings"`
 }
 
 // TargetInfo describes the store that was measured.

@@ -71,7 +71,7 @@ func (p *Plan) Run(ctx context.Context, id string, meter Meter, observe func(Pro
 		r.report.ElapsedNS = int64(time.Since(r.started))
 		r.report.Summaries = Summarize(r.report.Results)
 		for _, a := range p.Spec.Asserts {
-			r.report.Assertions = append(r.report.Assertions, a.Check(r.report.Results)...)
+			r.report.Assertions = append(r.report.Assertions, a.Check(r.asserted())...)
 		}
 	}()
 	for _, part := range p.Parts {
@@ -79,7 +79,20 @@ func (p *Plan) Run(ctx context.Context, id string, meter Meter, observe func(Pro
 			return r.report, err
 		}
 	}
-	return r.report, failed(r.report.Results)
+	return r.report, failed(r.asserted())
+}
+
+// asserted are the rows that have to complete something and for which assertions must hold: of a search the knee, or the
+// lowest load where there is none.
+func (r *runner) asserted() []*Result {
+	results := r.report.Results
+	if r.search == nil || len(results) == 0 {
+		return results
+	}
+	if k := r.report.Knee; k != nil {
+		return results[slices.IndexFunc(results, func(x *Result) bool { return x.Name == k.Row }):][:1]
+	}
+	return results[:1]
 }
 
 // A runner is a run that is going on.
@@ -137,33 +150,44 @@ func (r *runner) part(ctx context.Context, part Part) error {
 		return lostTarget(ctx, t, err)
 	}
 	defer end()
+	if r.search != nil {
+		return r.limit(ctx, session)
+	}
 	// Samples are the outer loop, so that a drift of the path or of the machine meets every row alike.
 	for sample := range r.Spec.Count {
 		for _, row := range part.Rows {
-			r.progress.Name, r.progress.Result = row.Name(), nil
-			result, lost := (&sampler{runner: r, Row: row, session: session}).measure(ctx)
-			result.Sample = sample + 1
-			if err := context.Cause(ctx); err != nil && result.Iterations == 0 {
-				return err // the row had not begun
-			}
-			r.report.Results = append(r.report.Results, result)
-			r.progress.Row, r.progress.Result = r.progress.Row+1, result
-			r.tell(0)
-			if err := context.Cause(ctx); err != nil {
+			if _, err := r.row(ctx, session, row, sample+1); err != nil {
 				return err
-			}
-			if lost != nil {
-				// What failed may have been this client or this one connection: ask once more before giving up.
-				pingCtx, cancel := context.WithTimeout(ctx, min(r.Spec.Timeout, lastChance))
-				err := session.Ping(pingCtx)
-				cancel()
-				if err != nil {
-					return lostTarget(ctx, t, lost)
-				}
 			}
 		}
 	}
 	return nil
+}
+
+// row measures a sample of a row and puts it into the report. Its error ends the run.
+func (r *runner) row(ctx context.Context, session Session, row Row, sample int) (*Result, error) {
+	r.progress.Name, r.progress.Result = row.Name(), nil
+	result, lost := (&sampler{runner: r, Row: row, session: session}).measure(ctx)
+	result.Sample = sample
+	if err := context.Cause(ctx); err != nil && result.Iterations == 0 {
+		return nil, err // the row had not begun
+	}
+	r.report.Results = append(r.report.Results, result)
+	r.progress.Row, r.progress.Result = r.progress.Row+1, result
+	r.tell(0)
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
+	}
+	if lost != nil {
+		// What failed may have been this client or this one connection: ask once more before giving up.
+		pingCtx, cancel := context.WithTimeout(ctx, min(r.Spec.Timeout, lastChance))
+		err := session.Ping(pingCtx)
+		cancel()
+		if err != nil {
+			return nil, lostTarget(ctx, row.Target, lost)
+		}
+	}
+	return result, nil
 }
 
 // lastChance bounds the question whether a target that was lost is there.
@@ -336,9 +360,7 @@ func (s *sampler) measure(ctx context.Context) (r *Result, lost error) {
 	}
 	o := &observed{Result: r, measured: m, Arrivals: s.Arrivals, end: timed.end, due: s.Spec.Share.of(timed.limit, l.pipeline), batch: l.batch, clock: s.clock,
 		pauses: time.Duration(after.mem.PauseTotalNs - before.mem.PauseTotalNs), workers: s.Concurrency}
-	if s.meter.Cores != nil {
-		o.cores = s.meter.Cores()
-	}
+	o.cores = s.cores()
 	for _, rule := range rules {
 		if w := rule.of(o); w != "" {
 			r.Warnings = append(r.Warnings, w)

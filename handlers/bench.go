@@ -16,6 +16,23 @@ import (
 
 // bench runs benchmarks and answers their report.
 func (s *Service) bench(w http.ResponseWriter, r *http.Request) error {
+	return s.measure(w, r, func(t *bench.Target, spec bench.Spec, _ map[string][]string) (*bench.Plan, error) {
+		return bench.NewPlan(t, pathParam(r, "workloads"), spec, s.Limits)
+	})
+}
+
+// limit searches for the load beyond which more brings nothing.
+func (s *Service) limit(w http.ResponseWriter, r *http.Request) error {
+	return s.measure(w, r, func(t *bench.Target, spec bench.Spec, values map[string][]string) (*bench.Plan, error) {
+		return bench.NewLimit(t, pathParam(r, "workload"), spec, s.Limits, values["concurrency"] != nil)
+	})
+}
+
+// A planner makes the plan of a request.
+type planner func(*bench.Target, bench.Spec, map[string][]string) (*bench.Plan, error)
+
+// measure performs what plan makes of the request and answers the report.
+func (s *Service) measure(w http.ResponseWriter, r *http.Request, planner planner) error {
 	arrived := time.Now()
 	values, err := query(r, s.Limits.Body)
 	if err != nil {
@@ -25,7 +42,7 @@ func (s *Service) bench(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	plan, err := s.plan(r, values)
+	plan, err := s.plan(r, values, planner)
 	if err != nil {
 		return &formatted{err, format}
 	}
@@ -46,7 +63,7 @@ func (s *Service) bench(w http.ResponseWriter, r *http.Request) error {
 }
 
 // plan is what the request asks for, checked.
-func (s *Service) plan(r *http.Request, values map[string][]string) (*bench.Plan, error) {
+func (s *Service) plan(r *http.Request, values map[string][]string, planner planner) (*bench.Plan, error) {
 	target, err := s.target(pathParam(r, "target"))
 	if err != nil {
 		return nil, err
@@ -65,7 +82,7 @@ func (s *Service) plan(r *http.Request, values map[string][]string) (*bench.Plan
 			spec.Labels[name] = value
 		}
 	}
-	return bench.NewPlan(target, pathParam(r, "workloads"), spec, s.Limits)
+	return planner(target, spec, values)
 }
 
 func (s *Service) observe(p bench.Progress) {
@@ -143,7 +160,7 @@ func (s *Service) stream(w http.ResponseWriter, r *http.Request, plan *bench.Pla
 	case err != nil && !errors.As(err, &assertionError{}):
 		send("result", status(err).body())
 	default:
-		send("result", report.Normalize())
+		send("result", report.Body())
 	}
 	return nil
 }

@@ -68,6 +68,7 @@ func routes() []route {
 		{methods: get, path: "/targets", doc: "Targets, their clients, the workloads each supports", serve: (*Service).targets},
 		{methods: getPost, path: "/bench/{target}", doc: "Run the default workloads", starts: true, spec: true, query: []string{"format"}, serve: (*Service).bench},
 		{methods: getPost, path: "/bench/{target}/{workloads}", doc: "Run workloads: a comma list or a group", starts: true, spec: true, query: []string{"format"}, serve: (*Service).bench},
+		{methods: getPost, path: "/limit/{target}/{workload}", doc: "Raise the concurrency, or with rate=auto the rate, until throughput stops growing or an assertion breaks", starts: true, spec: true, query: []string{"format"}, serve: (*Service).limit},
 		{methods: get, path: "/runs/{id}", doc: "A run that is going on, or one of the latest", query: []string{"format"}, serve: (*Service).run},
 		{methods: []string{http.MethodDelete}, path: "/runs/{id}", doc: "Stop a run and answer what it had measured", starts: true, query: []string{"format"}, serve: (*Service).stopRun},
 		{methods: get, path: "/health", doc: "The process is up", open: true, serve: (*Service).health},
