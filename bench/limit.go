@@ -421,13 +421,16 @@ func (r *runner) boundBy(f *finding, top *trial) (resource, why string) {
 		return "assertion", fmt.Sprintf("%s does not hold at %s; %s, %s", top.broken, r.search.say(top.load), clientText, serverText)
 	}
 	latencyText := fmt.Sprintf("%s, %s: each operation waits %s, and more in flight would bring more", clientText, serverText, formatMedian(top.result))
+	if throttled >= throttling {
+		clientText += fmt.Sprintf(", whose quota stopped it for %.0f%% of the time", 100*min(throttled, 1))
+	}
 	switch {
-	case client >= busy && client >= server:
+	case client >= busy && client >= server, throttled >= throttling && client >= busy/2:
 		return "client-cpu", clientText
 	case known && server >= busy:
 		return "server-cpu", serverText
 	case throttled >= throttling:
-		return "throttled", fmt.Sprintf("the CPU quota stopped the client for %.0f%% of the time", 100*throttled)
+		return "throttled", clientText // in bursts: over the row it used little
 	case f.growing:
 		return "latency", "throughput still grows; " + latencyText
 	case f.smaller != nil && r.full(f.smaller, top):

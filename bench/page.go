@@ -158,10 +158,15 @@ func pageWarnings(r *Report, name func(*Result) string) []string {
 		}
 		return 0
 	})
-	for _, g := range groupRows(r.Results, name, func(res *Result) []string { return res.Warnings }) {
+	rows := r.Results
+	if r.Knee != nil {
+		// What is amiss beyond the knee is what the search was for.
+		rows = slices.DeleteFunc(slices.Clone(rows), func(res *Result) bool { return res.Name != r.Knee.Row })
+	}
+	for _, g := range groupRows(rows, name, func(res *Result) []string { return res.Warnings }) {
 		switch {
 		case slices.Contains(ws, g.text):
-		case g.all && len(r.Results) > 1:
+		case g.all && (len(rows) > 1 || r.Knee != nil):
 			ws = append(ws, g.text)
 		default:
 			ws = append(ws, g.rows+": "+g.text)
