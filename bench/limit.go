@@ -18,6 +18,9 @@ type Knee struct {
 	OpsPerSec   *Figure `json:"ops_per_sec"`
 }
 
+// Resources are what can run out first.
+var Resources = []string{"server-cpu", "client-cpu", "throttled", "connections", "bandwidth", "latency", "assertion"}
+
 // A search raises the load on one row until it finds the knee.
 type search struct {
 	row   Row     // without its load

@@ -134,6 +134,9 @@ func responses(rt route) object {
 			reports[media] = object{"schema": object{"type": "string"}}
 		}
 		reports["application/json"] = object{"schema": ref("Report")}
+		if strings.HasPrefix(rt.path, "/limit/") {
+			reports["application/json"] = object{"schema": ref("Limit")}
+		}
 		answers["200"] = object{"description": "what was measured", "content": reports}
 		if rt.spec {
 			answers["417"] = object{"description": "what was measured; an assertion failed", "content": reports}
@@ -184,6 +187,17 @@ func schemas() object {
 		}),
 		"Summary": fields(object{"name": text, "samples": integer, "warnings": list(text), "metrics": mapOf(fields(object{
 			"median": number, "low": number, "high": number, "confidence": number}))}),
+		// A report whose results are a series.
+		"Limit": fields(object{
+			"run": text, "started_at": object{"type": "string", "format": "date-time"}, "elapsed_ns": integer,
+			"vantage": object{"type": []string{"object", "null"}}, "target": ref("Target"),
+			"series":     list(ref("Result")),
+			"knee":       object{"type": []string{"object", "null"}, "properties": object{"row": text, "concurrency": integer, "rate": number, "ops_per_sec": number}},
+			"bound_by":   object{"type": "string", "enum": bench.Resources},
+			"evidence":   object{"type": "object"},
+			"assertions": list(fields(object{"expr": text, "actual": text, "row": text, "ok": yes})),
+			"warnings":   list(text),
+		}),
 		"Problem": object{"type": "object", "required": []string{"type", "title", "status", "detail", "results"}, "properties": object{
 			"type": text, "title": text, "status": integer, "detail": text, "parameter": text, "allowed": list(text),
 			"error_kind": object{"type": "string", "enum": bench.Kinds}, "estimated_seconds": object{"type": "number"},
