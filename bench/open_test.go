@@ -37,6 +37,7 @@ var constant1000 = Arrivals{Shape: "constant", Rate: 1000}
 
 // In fake time a store that stands still for a second costs every operation that was due in it what was left of it.
 func TestStallIsExact(t *testing.T) {
+	t.Parallel()
 	for _, workers := range []int{2, 50, 1100} { // with a worker for every operation that waits, and with too few
 		synctest.Test(t, func(t *testing.T) {
 			m := openLoad(workers, 1, constant1000, Extent{Time: 10 * time.Second}, frozen(4*time.Second, 5*time.Second)).run(t.Context())

@@ -339,14 +339,18 @@ func pageAssertions(r *Report, name func(*Result) string) []pageAssertion {
 
 // rowTable has a line for each sample of each row.
 func rowTable(results []*Result, varied []dimension) (Table, []string) {
-	targets, samples, misses, mismatches, fewP99, closed := false, false, false, false, false, false
+	targets, samples, misses, mismatches, fewP99 := false, false, false, false, false
+	closed, open, stall := false, false, int64(0)
 	var p50, p99, longest []*int64
 	for _, r := range results {
 		targets = targets || r.Target != results[0].Target
 		samples = samples || r.Sample > 1
 		misses = misses || r.Misses > 0
 		mismatches = mismatches || r.Mismatches > 0
-		closed = closed || r.Shape == ""
+		closed, open = closed || r.Shape == "", open || r.Shape != ""
+		if r.LongestStall != nil && r.Shape == "" {
+			stall = max(stall, *r.LongestStall)
+		}
 		fewP99 = fewP99 || r.Iterations > 0 && r.Latency.P99 == nil
 		p50, p99, longest = append(p50, r.Latency.P50), append(p99, r.Latency.P99), append(longest, r.Latency.Max)
 	}
@@ -384,8 +388,15 @@ func rowTable(results []*Result, varied []dimension) (Table, []string) {
 	if fewP99 {
 		notes = append(notes, "p99 is - where fewer than 100 operations completed")
 	}
-	if closed && len(results) > 0 {
-		notes = append(notes, "closed loop: a stall delays the next operation and is counted once")
+	if closed {
+		note := "closed loop: a stall delays the next operation and is counted once"
+		if stall > 0 {
+			note += "; the longest here was " + FormatDuration(float64(stall))
+		}
+		notes = append(notes, note)
+	}
+	if open {
+		notes = append(notes, "open loop: latency counts from when an operation was due, a stall is charged to each that was due in it")
 	}
 	return t, notes
 }

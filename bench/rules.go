@@ -40,8 +40,9 @@ var rules = []rule{
 	{"coarse-timers", ruleTimers},
 }
 
-// settled is how long a row must be for its CPU figures to mean something: some systems count in steps of 10 ms.
-const settled = 100 * time.Millisecond
+// settled is how long a row must be for what it cost this process to mean something: some systems count CPU in steps of 10 ms, and one
+// pause of the garbage collector is much of a short row.
+const settled = 500 * time.Millisecond
 
 func ruleClientCPU(o *observed) string {
 	cpu, ok := figure(o.ClientCPU)

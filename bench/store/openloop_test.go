@@ -1,6 +1,7 @@
 package store
 
 import (
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -25,7 +26,11 @@ func redisTarget(t testing.TB, addr string) *bench.Target {
 // of it, whether it was sent or waited for a worker. What else the machine does can only lengthen a stall, so that one of
 // three tries has to agree with the clock of the test.
 func TestStallIsCounted(t *testing.T) {
-	const length, freeze = 4 * time.Second, time.Second
+	const freeze = time.Second
+	length := 4 * time.Second
+	if os.Getenv("NSOP_SOAK") != "" {
+		length = 10 * time.Second
+	}
 	for _, c := range []struct {
 		client      string
 		concurrency int
@@ -60,11 +65,11 @@ func TestStallIsCounted(t *testing.T) {
 					t.Fatal(err)
 				}
 				r := report.Results[0]
-				if r.Iterations != 4000 || r.Errors != 0 || r.Rate != 1000 || r.Shape != "constant" || !strings.HasSuffix(r.Name, "/keyspace=1/rate=1000") {
+				if r.Iterations != length.Milliseconds() || r.Errors != 0 || r.Rate != 1000 || r.Shape != "constant" || !strings.HasSuffix(r.Name, "/keyspace=1/rate=1000") {
 					t.Fatalf("%s: %d iterations, %d errors %v", r.Name, r.Iterations, r.Errors, r.ErrorSamples)
 				}
-				// A quarter was due in the freeze; of these the slowest 4% are the slowest 1% of all.
-				if p99 := time.Duration(*r.Latency.P99); p99 < frozen*9/10 {
+				// A tenth or a quarter was due in the freeze; the slowest 1% of all waited 90% of it or longer.
+				if p99 := time.Duration(*r.Latency.P99); p99 < frozen*88/100 {
 					t.Errorf("p99 %s, frozen for %s", p99, frozen)
 				}
 				// Those that had a connection to wait on were in flight; the others waited for one of four.
