@@ -226,7 +226,8 @@ func configure(getenv func(string) string) (handlers.Config, string, error) {
 	}
 	config.Vantage = vantage.New(getenv, config.Started, time.Now)
 	root := os.DirFS("/")
-	config.Meter = bench.Meter{CPU: vantage.CPUTime, Throttled: func() (time.Duration, bool) { return vantage.Throttled(root) }}
+	config.Meter = bench.Meter{CPU: vantage.CPUTime, Throttled: func() (time.Duration, bool) { return vantage.Throttled(root) },
+		Cores: func() float64 { return vantage.Cores(root) }}
 	if config.Limits, err = bench.DefaultLimits(config.Vantage.Serverless()).Override(getenv("LIMITS")); err != nil {
 		return config, "", invalid("LIMITS", err)
 	}

@@ -167,7 +167,7 @@ func encodeJSON(w io.Writer, r *Report, _ EncodeOptions) error {
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false) // "p99<3ms" is to be read, and no browser takes JSON for HTML
 	e.SetIndent("", "  ")
-	if err := e.Encode(r.Normalize()); err != nil {
+	if err := e.Encode(r.Body()); err != nil {
 		return fmt.Errorf("encode report: %w", err)
 	}
 	_, err := w.Write(b.Bytes())
@@ -195,6 +195,13 @@ var csvColumns = []struct {
 	{"sync", func(_ *Report, r *Result) string { return r.Sync }},
 	{"scale", func(_ *Report, r *Result) string { return csvSetting(r.Scale) }},
 	{"protocol", func(_ *Report, r *Result) string { return r.Protocol }},
+	{"rate", func(_ *Report, r *Result) string {
+		if r.Rate == 0 {
+			return ""
+		}
+		return formatRate(r.Rate)
+	}},
+	{"shape", func(_ *Report, r *Result) string { return r.Shape }},
 	{"sample", func(_ *Report, r *Result) string { return strconv.Itoa(r.Sample) }},
 	{"iterations", func(_ *Report, r *Result) string { return strconv.FormatInt(r.Iterations, 10) }},
 	{"elapsed_ns", func(_ *Report, r *Result) string { return strconv.FormatInt(r.ElapsedNS, 10) }},
@@ -209,6 +216,10 @@ var csvColumns = []struct {
 	{"latency_p99_ns", func(_ *Report, r *Result) string { return csvInt(r.Latency.P99) }},
 	{"latency_p99_9_ns", func(_ *Report, r *Result) string { return csvInt(r.Latency.P999) }},
 	{"latency_max_ns", func(_ *Report, r *Result) string { return csvInt(r.Latency.Max) }},
+	{"service_p50_ns", func(_ *Report, r *Result) string { return csvInt(r.serviceTimes().P50) }},
+	{"service_p99_ns", func(_ *Report, r *Result) string { return csvInt(r.serviceTimes().P99) }},
+	{"late", func(_ *Report, r *Result) string { return csvInt(r.Late) }},
+	{"longest_stall_ns", func(_ *Report, r *Result) string { return csvInt(r.LongestStall) }},
 	{"errors", func(_ *Report, r *Result) string { return strconv.FormatInt(r.Errors, 10) }},
 	{"error_kinds", func(_ *Report, r *Result) string { return errorKinds(r) }},
 	{"misses", func(_ *Report, r *Result) string { return strconv.FormatInt(r.Misses, 10) }},
@@ -231,6 +242,14 @@ var csvColumns = []struct {
 		}
 		return csvFigure(r.Server.CPUPercent)
 	}},
+}
+
+// serviceTimes are r's service time, without figures where r has none.
+func (r *Result) serviceTimes() Latency {
+	if r.Service == nil {
+		return Latency{}
+	}
+	return *r.Service
 }
 
 // encodeCSV writes a header and a line for each sample of each row. An empty field is a value that is null in the JSON.

@@ -16,7 +16,7 @@ import (
 )
 
 func newLoad(workers, pipeline int, op Op) *load {
-	l := &load{pipeline: pipeline, batch: 1, timeout: time.Second, abort: func() {}}
+	l := &load{pipeline: pipeline, batch: 1, timeout: time.Second, abort: func() {}, sleeper: timers}
 	for range workers {
 		l.ops = append(l.ops, op)
 	}

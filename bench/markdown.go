@@ -32,6 +32,10 @@ func encodeMarkdown(w io.Writer, r *Report, o EncodeOptions) error {
 		b.WriteByte('\n')
 	}
 	writeMarkdownTable(&b, p.table)
+	if len(p.summary.Rows) > 0 {
+		b.WriteString("\nmedians, each with its 95% confidence interval:\n\n")
+		writeMarkdownTable(&b, p.summary)
+	}
 	if len(p.notes) > 0 {
 		b.WriteByte('\n')
 	}

@@ -12,6 +12,7 @@ type page struct {
 	head       []pageHeading
 	warnings   []string
 	table      Table
+	summary    Table    // of several samples, below it
 	notes      []string // below the table: what its cells are, why some are empty
 	assertions []pageAssertion
 	footer     string
@@ -47,6 +48,8 @@ func newPage(r *Report, o EncodeOptions) page {
 	}
 	if suite, err := FindSuite(r.Suite); err == nil && len(r.Results) > 0 {
 		p.table, p.notes = suite.table(r.Results)
+	} else if r.BoundBy != "" {
+		p.table, p.notes = limitTable(r)
 	} else if len(varied) == 1 && slices.ContainsFunc(dimensions, func(d dimension) bool { return d.name == varied[0].name }) &&
 		len(varied[0].values(r.Results)) >= 3 {
 		p.table, p.notes = sweepTable(r.Results, varied[0])
@@ -57,6 +60,7 @@ func newPage(r *Report, o EncodeOptions) page {
 	} else {
 		p.table, p.notes = rowTable(r.Results, varied)
 	}
+	p.summary = summaryTable(r, varied)
 	for _, g := range groupRows(r.Results, name, failure) {
 		p.notes = append(p.notes, g.rows+": "+g.text)
 	}
@@ -156,16 +160,73 @@ func pageWarnings(r *Report, name func(*Result) string) []string {
 		}
 		return 0
 	})
-	for _, g := range groupRows(r.Results, name, func(res *Result) []string { return res.Warnings }) {
+	rows := r.Results
+	if r.Knee != nil {
+		// What is amiss beyond the knee is what the search was for.
+		rows = slices.DeleteFunc(slices.Clone(rows), func(res *Result) bool { return res.Name != r.Knee.Row })
+	}
+	for _, g := range groupRows(rows, name, func(res *Result) []string { return res.Warnings }) {
 		switch {
 		case slices.Contains(ws, g.text):
-		case g.all && len(r.Results) > 1:
+		case g.all && (len(rows) > 1 || r.Knee != nil):
 			ws = append(ws, g.text)
 		default:
 			ws = append(ws, g.rows+": "+g.text)
 		}
 	}
+	for _, s := range r.Summaries {
+		i := slices.IndexFunc(r.Results, func(res *Result) bool { return res.Name == s.Name })
+		for _, w := range s.Warnings {
+			row := s.Name
+			if i >= 0 {
+				row = name(r.Results[i])
+			}
+			ws = append(ws, row+": "+w)
+		}
+	}
 	return ws
+}
+
+// summaryTable has a line for each row with several samples: medians, each with its 95% confidence interval.
+func summaryTable(r *Report, varied []dimension) (t Table) {
+	targets := slices.ContainsFunc(r.Results, func(res *Result) bool { return res.Target != r.Results[0].Target })
+	shown := []string{"ns_per_op", "ops_per_sec", "p50", "p99"}
+	for _, s := range r.Summaries {
+		i := slices.IndexFunc(r.Results, func(res *Result) bool { return res.Name == s.Name })
+		if i < 0 || s.Samples == 0 {
+			continue
+		}
+		if len(t.Rows) == 0 {
+			t.Head = make([]string, len(testOf(r.Results[i], targets)))
+			t.Head[len(t.Head)-1] = "client"
+			t.Left = len(t.Head)
+			for _, d := range varied {
+				t.Head = append(t.Head, d.name)
+			}
+			t.Head = append(t.Head, "samples", "ns/op", "95% CI", "ops/s", "95% CI", "p50", "95% CI", "p99", "95% CI")
+		}
+		row := testOf(r.Results[i], targets)
+		for _, d := range varied {
+			row = append(row, cmp.Or(d.show(d.of(r.Results[i])), "-"))
+		}
+		row = append(row, strconv.Itoa(s.Samples))
+		for _, metric := range shown {
+			u, _ := UnitByName(metric)
+			v, ok := s.Metrics[metric]
+			if !ok {
+				row = append(row, "-", "-")
+				continue
+			}
+			text := u.Format(float64(v.Median))
+			switch metric {
+			case "ns_per_op", "ops_per_sec": // their units are in the heading
+				text = FormatFigure(float64(v.Median))
+			}
+			row = append(row, text, v.percent())
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	return t
 }
 
 // A rowGroup is a text with the rows it is about.
@@ -281,12 +342,17 @@ func pageAssertions(r *Report, name func(*Result) string) []pageAssertion {
 // rowTable has a line for each sample of each row.
 func rowTable(results []*Result, varied []dimension) (Table, []string) {
 	targets, samples, misses, mismatches, fewP99 := false, false, false, false, false
+	closed, open, stall := false, false, int64(0)
 	var p50, p99, longest []*int64
 	for _, r := range results {
 		targets = targets || r.Target != results[0].Target
 		samples = samples || r.Sample > 1
 		misses = misses || r.Misses > 0
 		mismatches = mismatches || r.Mismatches > 0
+		closed, open = closed || r.Shape == "", open || r.Shape != ""
+		if r.LongestStall != nil && r.Shape == "" {
+			stall = max(stall, *r.LongestStall)
+		}
 		fewP99 = fewP99 || r.Iterations > 0 && r.Latency.P99 == nil
 		p50, p99, longest = append(p50, r.Latency.P50), append(p99, r.Latency.P99), append(longest, r.Latency.Max)
 	}
@@ -323,6 +389,16 @@ func rowTable(results []*Result, varied []dimension) (Table, []string) {
 	var notes []string
 	if fewP99 {
 		notes = append(notes, "p99 is - where fewer than 100 operations completed")
+	}
+	if closed {
+		note := "closed loop: a stall delays the next operation and is counted once"
+		if stall > 0 {
+			note += "; the longest here was " + FormatDuration(float64(stall))
+		}
+		notes = append(notes, note)
+	}
+	if open {
+		notes = append(notes, "open loop: latency counts from when an operation was due, a stall is charged to each that was due in it")
 	}
 	return t, notes
 }

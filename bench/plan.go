@@ -39,6 +39,7 @@ type Row struct {
 	Scale       int // of pgbench, as
 	Protocol    string
 	Sync        string
+	Arrivals
 }
 
 // Name is r's name in the Go benchmark format and its key in the history: parameters beyond the usual ones are in it
@@ -46,7 +47,7 @@ type Row struct {
 func (r Row) Name() string {
 	name := fmt.Sprintf("%s/target=%s/client=%s/concurrency=%d", r.Workload.title(), r.Target.Name, r.Client.Name, r.Concurrency)
 	if r.Workload.transacts() {
-		return fmt.Sprintf("%s/scale=%d/protocol=%s", name, r.Scale, r.Protocol)
+		return fmt.Sprintf("%s/scale=%d/protocol=%s", name, r.Scale, r.Protocol) + r.Arrivals.name()
 	}
 	name += fmt.Sprintf("/pipeline=%d/size=%d/keyspace=%d", r.Pipeline, r.Size, r.Keyspace)
 	if r.Flavor != flavors[0] {
@@ -54,6 +55,17 @@ func (r Row) Name() string {
 	}
 	if r.Sync != syncs[0] {
 		name += "/sync=" + r.Sync
+	}
+	return name + r.Arrivals.name()
+}
+
+// name is what a row's name has of its arrivals.
+func (a Arrivals) name() (name string) {
+	if a.Rate > 0 {
+		name = "/rate=" + formatRate(a.Rate)
+	}
+	if a.Open() && a.Shape != shapes[0] {
+		name += "/shape=" + a.String()
 	}
 	return name
 }
@@ -66,6 +78,7 @@ type Plan struct {
 	Warnings []string
 	Suite    *Suite // whose plan it is; nil: of none
 	Several  bool   // the report lists targets, in place of one
+	search   *search
 }
 
 // A Part of a plan is what it measures of one target.
@@ -77,6 +90,9 @@ type Part struct {
 // NewPlan makes the cross product of what s asks for of target. workloads is a comma list, which may name a group, or
 // empty. Its errors are *ParamError, *NotFoundError and *UnsupportedError.
 func NewPlan(t *Target, workloads string, s Spec, l Limits) (*Plan, error) {
+	if s.AutoRate {
+		return nil, &ParamError{Parameter: "rate", Detail: "auto is of /limit alone", Allowed: allowed("rate", l)}
+	}
 	p := &Plan{Spec: s, Limits: l}
 	if err := p.add(t, workloads, true); err != nil {
 		return nil, err
@@ -105,7 +121,7 @@ func (p *Plan) add(t *Target, workloads string, strict bool) error {
 	var shard []string // workloads that one node of a cluster does alone
 	// Counted before they are made: a few long lists would fill the memory.
 	s := &p.Spec
-	if each := len(s.Concurrency) * len(s.Pipeline) * len(s.Size) * len(s.Keyspace); each > p.Limits.Rows {
+	if each := len(s.Concurrency) * len(s.Pipeline) * len(s.Size) * len(s.Keyspace) * len(s.arrivals()); each > p.Limits.Rows {
 		return p.tooMany(each * len(ws) * len(clients))
 	}
 	for _, w := range ws {
@@ -205,7 +221,9 @@ func (p *Plan) cross(t *Target, w *Workload, c Client) (rows []Row, err error) {
 						Allowed: []string{fmt.Sprintf("up to %d for %s", uint64(p.Limits.Data)/w.Elements, w.Name)}}
 				}
 				for _, keyspace := range s.Keyspace {
-					rows = append(rows, Row{t, w, c, concurrency, pipeline, size, keyspace, s.Flavor, s.Scale, s.Protocol, s.Sync})
+					for _, a := range s.arrivals() {
+						rows = append(rows, Row{t, w, c, concurrency, pipeline, size, keyspace, s.Flavor, s.Scale, s.Protocol, s.Sync, a})
+					}
 				}
 			}
 		}
@@ -227,6 +245,12 @@ func (p *Plan) check() error {
 	case rows == 0:
 		return &UnsupportedError{Kind: "unsupported", Detail: "nothing that was asked for can be done: " + strings.Join(p.Warnings, "; ")}
 	}
+	for r := range p.all() {
+		if took := r.Arrivals.length(p.Spec.Benchtime); took > p.Limits.Benchtime {
+			return &ParamError{Parameter: "benchtime", Detail: fmt.Sprintf("%s of %s take %s, above %s", p.Spec.Benchtime, r.Name(), took.Round(time.Second), p.Limits.Benchtime), Estimate: took,
+				Allowed: allowed("benchtime", p.Limits)}
+		}
+	}
 	return p.checkEstimate(p.Estimate(0))
 }
 
@@ -243,7 +267,12 @@ func (p *Plan) rows() (n int) {
 }
 
 // Size is the number of rows, samples counted apart.
-func (p *Plan) Size() int { return p.rows() * p.Spec.Count }
+func (p *Plan) Size() int {
+	if p.search != nil {
+		return p.search.steps()
+	}
+	return p.rows() * p.Spec.Count
+}
 
 // leaveOut is an error for a combination that was asked for by name, a warning for another.
 func (p *Plan) leaveOut(byName bool, detail string) error {
@@ -355,7 +384,11 @@ const scaleOverhead = 500 * time.Millisecond
 func (p *Plan) Estimate(roundTrip time.Duration) time.Duration {
 	var total float64
 	for r := range p.all() {
-		for _, e := range []Extent{p.Spec.Benchtime, p.Spec.Warmup} {
+		benchtime := p.Spec.Benchtime
+		if r.Open() {
+			benchtime = Extent{Time: r.Arrivals.length(benchtime)}
+		}
+		for _, e := range []Extent{benchtime, p.Spec.Warmup} {
 			total += float64(e.Time)
 			total += float64(e.Count) * float64(roundTrip) / float64(min(r.Concurrency, parallel)*r.Pipeline)
 		}
@@ -365,6 +398,9 @@ func (p *Plan) Estimate(roundTrip time.Duration) time.Duration {
 		if slices.ContainsFunc(part.Rows, func(r Row) bool { return r.Workload.transacts() }) {
 			total += float64(p.Spec.Scale) * float64(scaleOverhead) / float64(p.Spec.Count) // once, however many samples
 		}
+	}
+	if p.search != nil {
+		return p.search.estimate(time.Duration(min(total, float64(1<<50))))
 	}
 	return time.Duration(min(total*float64(p.Spec.Count), float64(1<<62)))
 }
@@ -376,6 +412,11 @@ const parallel = 4
 func (p *Plan) checkEstimate(estimate time.Duration) error {
 	if estimate <= p.Limits.Total {
 		return nil
+	}
+	if p.search != nil {
+		return &ParamError{Parameter: "benchtime", Estimate: estimate,
+			Detail:  fmt.Sprintf("a search of up to %d rows takes about %s, more than the %s that a request has", p.search.steps(), estimate.Round(time.Second), p.Limits.Total),
+			Allowed: []string{"a shorter benchtime", "a lower concurrency"}}
 	}
 	return &ParamError{Parameter: "benchtime", Estimate: estimate,
 		Detail:  fmt.Sprintf("%d rows of %d samples take about %s, more than the %s that a request has", p.rows(), p.Spec.Count, estimate.Round(time.Second), p.Limits.Total),

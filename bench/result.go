@@ -10,17 +10,21 @@ import (
 
 // A Report is what a run answers.
 type Report struct {
-	Run        string        `json:"run"`
-	Suite      string        `json:"suite,omitempty"`    // whose plan it was
-	Imported   string        `json:"imported,omitempty"` // the tool that measured it, where that was not nsop
-	StartedAt  time.Time     `json:"started_at"`
-	ElapsedNS  int64         `json:"elapsed_ns"`
-	Vantage    any           `json:"vantage"`
-	Target     *TargetInfo   `json:"target,omitempty"`
-	Targets    []*TargetInfo `json:"targets,omitempty"`
-	Results    []*Result     `json:"results"`
-	Assertions []Assertion   `json:"assertions"`
-	Warnings   []string      `json:"warnings"`
+	Run        string         `json:"run"`
+	Suite      string         `json:"suite,omitempty"`    // whose plan it was
+	Imported   string         `json:"imported,omitempty"` // the tool that measured it, where that was not nsop
+	StartedAt  time.Time      `json:"started_at"`
+	ElapsedNS  int64          `json:"elapsed_ns"`
+	Vantage    any            `json:"vantage"`
+	Target     *TargetInfo    `json:"target,omitempty"`
+	Targets    []*TargetInfo  `json:"targets,omitempty"`
+	Results    []*Result      `json:"results"`
+	Summaries  []Summary      `json:"summaries,omitempty"` // of rows with several samples
+	Knee       *Knee          `json:"knee,omitempty"`      // of a search for the limit, as
+	BoundBy    string         `json:"bound_by,omitempty"`  // this
+	Evidence   map[string]any `json:"evidence,omitempty"`  // and this
+	Assertions []Assertion    `json:"assertions"`
+	Warnings   []string       `json:"warnings"`
 
 	// Unsaved tells that the run is in no history, so that there is no permalink.
 	Unsaved bool `json:"-"`
@@ -49,6 +53,8 @@ type Result struct {
 	Pipeline      int               `json:"pipeline,omitempty"`
 	Size          int               `json:"size,omitempty"`
 	Keyspace      int               `json:"keyspace,omitempty"`
+	Rate          float64           `json:"rate,omitempty"`  // operations a second, of an open loop
+	Shape         string            `json:"shape,omitempty"` // of an open loop
 	Flavor        string            `json:"flavor,omitempty"`
 	Sync          string            `json:"sync,omitempty"`
 	Scale         int               `json:"scale,omitempty"`    // of pgbench, as
@@ -60,7 +66,10 @@ type Result struct {
 	OpsPerSec     *Figure           `json:"ops_per_sec"`
 	OpsWithDial   *Figure           `json:"ops_per_sec_with_connect,omitempty"` // of pgbench: connect_ns counts too
 	Latency       Latency           `json:"latency_ns"`
-	Histogram     string            `json:"histogram,omitempty"` // V2, base64, where it was asked for
+	Service       *Latency          `json:"service_ns,omitempty"` // of an open loop: from when an operation was sent, not from when it was due
+	Late          *int64            `json:"late,omitempty"`       // of an open loop: operations that began 1 ms or more after they were due
+	LongestStall  *int64            `json:"longest_stall_ns"`     // in which nothing completed while something was due or in flight
+	Histogram     string            `json:"histogram,omitempty"`  // V2, base64, where it was asked for
 	Errors        int64             `json:"errors"`
 	ErrorKinds    map[string]int64  `json:"error_kinds"`
 	ErrorSamples  map[string]string `json:"error_samples"`

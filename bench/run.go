@@ -49,6 +49,7 @@ type Progress struct {
 type Meter struct {
 	CPU       func() (time.Duration, bool) // user and system time
 	Throttled func() (time.Duration, bool) // time for which the CPU quota stopped it
+	Cores     func() float64               // that it may use; nil where nobody knows
 }
 
 // embeddedWarning is the first warning of every report about something in-process.
@@ -58,6 +59,7 @@ const embeddedWarning = "embedded store: no real store was measured"
 // the run: the context's cause, a *LostError, a *FailedError, a *ParamError or an *UnsupportedError.
 func (p *Plan) Run(ctx context.Context, id string, meter Meter, observe func(Progress)) (report *Report, err error) {
 	r := &runner{Plan: p, meter: meter, observe: observe, started: time.Now()}
+	r.clock = clockCost(func() time.Duration { return time.Since(r.started) })
 	r.report = &Report{Run: id, StartedAt: r.started.UTC(), Results: []*Result{}, Assertions: []Assertion{}, Warnings: []string{}}
 	if warning := p.embedded(); warning != "" {
 		r.report.Warnings = append(r.report.Warnings, warning)
@@ -66,8 +68,9 @@ func (p *Plan) Run(ctx context.Context, id string, meter Meter, observe func(Pro
 	r.progress = Progress{Run: id, Rows: p.Size()}
 	defer func() {
 		r.report.ElapsedNS = int64(time.Since(r.started))
+		r.report.Summaries = Summarize(r.report.Results)
 		for _, a := range p.Spec.Asserts {
-			r.report.Assertions = append(r.report.Assertions, a.Check(r.report.Results)...)
+			r.report.Assertions = append(r.report.Assertions, a.Check(r.asserted())...)
 		}
 	}()
 	if p.Suite != nil {
@@ -86,7 +89,7 @@ func (p *Plan) Run(ctx context.Context, id string, meter Meter, observe func(Pro
 			return r.report, err
 		}
 	}
-	return r.report, cmp.Or(first, failed(r.report.Results))
+	return r.report, cmp.Or(first, failed(r.asserted()))
 }
 
 // embedded is the first warning of a report about something in-process, "" where nothing is.
@@ -106,6 +109,19 @@ func (p *Plan) embedded() string {
 	return embeddedWarning + " by the rows of " + strings.Join(names, ", ")
 }
 
+// asserted are the rows that have to complete something and for which assertions must hold: of a search the knee, or the
+// lowest load where there is none.
+func (r *runner) asserted() []*Result {
+	results := r.report.Results
+	if r.search == nil || len(results) == 0 {
+		return results
+	}
+	if k := r.report.Knee; k != nil {
+		return results[slices.IndexFunc(results, func(x *Result) bool { return x.Name == k.Row }):][:1]
+	}
+	return results[:1]
+}
+
 // A runner is a run that is going on.
 type runner struct {
 	*Plan
@@ -114,6 +130,7 @@ type runner struct {
 	started  time.Time
 	report   *Report
 	progress Progress
+	clock    time.Duration // what reading it costs
 }
 
 // tell reports how far the run is, within being the part of the present row that is done.
@@ -176,36 +193,47 @@ func (r *runner) part(ctx context.Context, part Part) error {
 		return lostTarget(ctx, t, err)
 	}
 	defer end()
+	if r.search != nil {
+		return r.limit(ctx, session)
+	}
 	// Samples are the outer loop, so that a drift of the path or of the machine meets every row alike.
 	for sample := range r.Spec.Count {
 		for _, row := range part.Rows {
-			r.progress.Name, r.progress.Result = row.Name(), nil
-			result, lost := (&sampler{runner: r, Row: row, session: session}).measure(ctx)
-			result.Sample = sample + 1
-			if err := context.Cause(ctx); err != nil && result.Iterations == 0 {
-				return err // the row had not begun
-			}
-			r.report.Results = append(r.report.Results, result)
-			r.progress.Row, r.progress.Result = r.progress.Row+1, result
-			r.tell(0)
-			if err := context.Cause(ctx); err != nil {
+			if _, err := r.row(ctx, session, row, sample+1); err != nil {
 				return err
-			}
-			if lost == nil {
-				lost = brokenBy(result)
-			}
-			if lost != nil {
-				// What failed may have been this client or this one connection: ask once more before giving up.
-				pingCtx, cancel := context.WithTimeout(ctx, min(r.Spec.Timeout, lastChance))
-				err := session.Ping(pingCtx)
-				cancel()
-				if err != nil {
-					return lostTarget(ctx, t, lost)
-				}
 			}
 		}
 	}
 	return nil
+}
+
+// row measures a sample of a row and puts it into the report. Its error ends the run.
+func (r *runner) row(ctx context.Context, session Session, row Row, sample int) (*Result, error) {
+	r.progress.Name, r.progress.Result = row.Name(), nil
+	result, lost := (&sampler{runner: r, Row: row, session: session}).measure(ctx)
+	result.Sample = sample
+	if err := context.Cause(ctx); err != nil && result.Iterations == 0 {
+		return nil, err // the row had not begun
+	}
+	r.report.Results = append(r.report.Results, result)
+	r.progress.Row, r.progress.Result = r.progress.Row+1, result
+	r.tell(0)
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
+	}
+	if lost == nil {
+		lost = brokenBy(result)
+	}
+	if lost != nil {
+		// What failed may have been this client or this one connection: ask once more before giving up.
+		pingCtx, cancel := context.WithTimeout(ctx, min(r.Spec.Timeout, lastChance))
+		err := session.Ping(pingCtx)
+		cancel()
+		if err != nil {
+			return nil, lostTarget(ctx, row.Target, lost)
+		}
+	}
+	return result, nil
 }
 
 // lastChance bounds the question whether a target that was lost is there.
@@ -287,6 +315,9 @@ func (s *sampler) measure(ctx context.Context) (r *Result, lost error) {
 	if s.Sync != syncs[0] {
 		r.Sync = s.Sync
 	}
+	if s.Open() {
+		r.Rate, r.Shape = s.Rate, s.Arrivals.String()
+	}
 	opened := time.Now()
 	store, err := s.session.Open(ctx, s.Client.Name, Options{Connections: s.Concurrency, Timeout: s.Spec.Timeout,
 		Sync: s.Sync == "full", Protocol: s.Protocol})
@@ -318,7 +349,7 @@ func (s *sampler) measure(ctx context.Context) (r *Result, lost error) {
 	if err := s.load(ctx, store, params); err != nil {
 		return r, s.stageFailed(ctx, r, err)
 	}
-	l := &load{pipeline: max(s.Pipeline, 1), batch: 1, timeout: s.Spec.Timeout, abort: func() { _ = store.Close() }}
+	l := &load{pipeline: max(s.Pipeline, 1), batch: 1, timeout: s.Spec.Timeout, share: s.Spec.Share, sleeper: newSleeper, abort: func() { _ = store.Close() }}
 	for i := range s.Concurrency {
 		l.ops = append(l.ops, s.Workload.Op(dedicate(store, i), params, l.pipeline))
 	}
@@ -328,25 +359,30 @@ func (s *sampler) measure(ctx context.Context) (r *Result, lost error) {
 		r.Errors, r.ErrorKinds, r.ErrorSamples, r.Mismatches = warm.failed(), warm.errors, warm.samples, warm.mismatches
 		return r, lostBy(warm)
 	}
-	if warm.iterations > 0 && warm.min < int64(shortest) && l.pipeline == 1 {
+	if warm.iterations > 0 && warm.min < int64(shortest) && l.pipeline == 1 && !s.Open() {
 		l.batch = int(int64(batchTime) / max(warm.min, 10))
 		r.Warnings = append(r.Warnings, fmt.Sprintf("an operation is shorter than %s: the clock is read once for %d, and latencies are means over so many", shortest, l.batch))
 	}
-	if s.limit, err = s.supply(ctx, store, params, warm); err != nil {
+	timed := l.with(s.Spec.Benchtime)
+	if s.Open() {
+		timed.open(s.Arrivals, s.Spec.Benchtime)
+	}
+	if s.limit, err = s.supply(ctx, store, params, warm, timed.limit); err != nil {
 		return r, s.stageFailed(ctx, r, err)
 	}
 	var before, after reading
 	s.readServer(ctx, &before)
-	runtime.GC()
-	s.readProcess(&before)
-	l.progress = func(done uint64, elapsed time.Duration) {
+	timed.begin = func() {
+		runtime.GC()
+		s.readProcess(&before)
+	}
+	timed.progress = func(done uint64, elapsed time.Duration) {
 		f := float64(done) / float64(max(s.Spec.Benchtime.Count, 1))
 		if s.Spec.Benchtime.Time > 0 {
 			f = float64(elapsed) / float64(s.Spec.Benchtime.Time)
 		}
 		s.tell(min(f, 1))
 	}
-	timed := l.with(s.Spec.Benchtime)
 	if s.limit > 0 {
 		timed.limit = min(timed.limit, s.limit)
 	}
@@ -361,8 +397,20 @@ func (s *sampler) measure(ctx context.Context) (r *Result, lost error) {
 		r.OpsWithDial = NewRate(float64(m.iterations) / (m.elapsed + time.Duration(connect)).Seconds())
 	}
 	r.Connections = max(r.Connections, store.Info().Connections)
-	if m.iterations > 0 && float64(m.misses) > 0.01*float64(m.iterations) {
-		r.Warnings = append(r.Warnings, fmt.Sprintf("%.1f%% of the operations missed", 100*float64(m.misses)/float64(m.iterations)))
+	if s.Spec.Histogram && r.Latencies != nil {
+		text, err := EncodeHistogram(r.Latencies)
+		if err != nil {
+			r.Warnings = append(r.Warnings, err.Error())
+		}
+		r.Histogram = text
+	}
+	o := &observed{Result: r, measured: m, Arrivals: s.Arrivals, end: timed.end, due: s.Spec.Share.of(timed.limit, l.pipeline), batch: l.batch, clock: s.clock,
+		pauses: time.Duration(after.mem.PauseTotalNs - before.mem.PauseTotalNs), workers: s.Concurrency}
+	o.cores = s.cores()
+	for _, rule := range rules {
+		if w := rule.of(o); w != "" {
+			r.Warnings = append(r.Warnings, w)
+		}
 	}
 	if s.Spec.Benchtime.Time > 0 && s.limit > 0 && uint64(m.iterations+m.failed()) >= s.limit {
 		r.Warnings = append(r.Warnings, fmt.Sprintf("ended after %d operations: more data than that is not put into the store", s.limit))
@@ -377,7 +425,7 @@ func (s *sampler) measure(ctx context.Context) (r *Result, lost error) {
 const drainWarmup = 1000
 
 // supply puts into the store what the row is going to take away, and says how many operations its data allows.
-func (s *sampler) supply(ctx context.Context, store Store, p *Params, warm *measured) (limit uint64, err error) {
+func (s *sampler) supply(ctx context.Context, store Store, p *Params, warm *measured, attempts uint64) (limit uint64, err error) {
 	most := uint64(s.elements(s.Size))
 	switch {
 	case s.Workload.Grows:
@@ -385,8 +433,8 @@ func (s *sampler) supply(ctx context.Context, store Store, p *Params, warm *meas
 	case !s.Workload.Drains || p.Compatible:
 		return 0, nil
 	}
-	need := s.Spec.Benchtime.Count
-	if s.Spec.Benchtime.Time > 0 {
+	need := attempts
+	if s.Spec.Benchtime.Time > 0 && !s.Open() {
 		// Twice as many as the warm-up's rate would need, since it was the slower part.
 		need = 1000
 		if warm.elapsed > 0 {
@@ -425,6 +473,15 @@ func (l *load) with(e Extent) *load {
 		bounded.limit = e.Count
 	}
 	return &bounded
+}
+
+// open makes l an open loop. What is due within a time but could not begin in it, since the store stalled or is too slow,
+// is made up for in as much time again, and no more than the store may fall silent.
+func (l *load) open(a Arrivals, e Extent) {
+	l.shape, l.limit, l.end = a.in(e)
+	if e.Time > 0 {
+		l.deadline = l.end + min(l.end, l.timeout)
+	}
 }
 
 // stageFailed records why a row ended before its first operation; lost tells that the connection was the reason.
@@ -506,17 +563,26 @@ func (r *Result) count(m *measured) {
 	r.Iterations, r.ElapsedNS = m.iterations, int64(m.elapsed)
 	r.Misses, r.Mismatches = m.misses, m.mismatches
 	r.Errors, r.ErrorKinds, r.ErrorSamples = m.failed(), m.errors, m.samples
+	stall := int64(m.stall)
+	r.LongestStall = &stall
+	if m.service != nil {
+		r.Late = &m.late
+	}
 	if m.iterations == 0 {
 		return
 	}
 	n := float64(m.iterations)
 	r.NSPerOp = NewFigure(float64(m.elapsed) / n)
 	r.OpsPerSec = NewRate(n / m.elapsed.Seconds())
-	r.Latency, r.Latencies = latency(m), m.histogram
+	r.Latency, r.Latencies = latency(&m.distribution), m.histogram
+	if m.service != nil {
+		service := latency(m.service)
+		r.Service = &service
+	}
 }
 
 // latency derives the distribution. A percentile p needs 1/(1-p) samples for one to lie above it.
-func latency(m *measured) Latency {
+func latency(m *distribution) Latency {
 	percentile := func(p float64, samples int64) *int64 {
 		if m.iterations < samples {
 			return nil

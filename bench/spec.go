@@ -34,10 +34,15 @@ type Spec struct {
 	Pipeline    []int
 	Size        []int
 	Keyspace    []int
+	Rates       []float64 // nil: a closed loop, or a ramp
+	AutoRate    bool      // rate=auto, of a search for the limit
+	Shape       Arrivals  // without a rate, which Rates hold
+	Share       Share     // of several instances that perform one run
 	Benchtime   Extent
 	Warmup      Extent
 	Count       int
 	Verify      bool
+	Histogram   bool
 	Save        bool
 	Timeout     time.Duration
 	Flavor      string // sound or compatible
@@ -63,7 +68,7 @@ func (e Extent) String() string {
 
 // DefaultSpec is what is measured where nothing is asked for.
 func DefaultSpec() Spec {
-	return Spec{Concurrency: []int{1}, Pipeline: []int{1}, Size: []int{100}, Keyspace: []int{1},
+	return Spec{Concurrency: []int{1}, Pipeline: []int{1}, Size: []int{100}, Keyspace: []int{1}, Shape: Arrivals{Shape: "constant"},
 		Benchtime: Extent{Time: time.Second}, Warmup: Extent{Count: 100}, Count: 1, Save: true,
 		Timeout: 5 * time.Second, Flavor: "sound", Scale: 1, Protocol: "prepared", Sync: "off", Labels: map[string]string{}}
 }
@@ -100,6 +105,17 @@ var Parameters = []parameter{
 	}},
 	{"keyspace", "distinct keys, a comma list", "100000", func(s *Spec, v string, l Limits) (err error) {
 		s.Keyspace, err = list(v, within(1, l.Keyspace, "whole number", strconv.Atoi))
+		return err
+	}},
+	{"rate", "operations a second in all, an open loop: latency counts from when each was due; a comma list, or auto of /limit", "1000", func(s *Spec, v string, _ Limits) (err error) {
+		if s.AutoRate = v == "auto"; s.AutoRate {
+			return nil
+		}
+		s.Rates, err = list(v, func(v string) (float64, error) { return parseRate(v, minRate) })
+		return err
+	}},
+	{"shape", "of an open loop: constant, poisson, or ramp:FROM-TO without rate", "poisson", func(s *Spec, v string, _ Limits) (err error) {
+		s.Shape, err = ParseShape(v)
 		return err
 	}},
 	{"benchtime", "a time or a number of operations for each row", "2s", func(s *Spec, v string, l Limits) (err error) {
@@ -153,6 +169,10 @@ var Parameters = []parameter{
 		s.Asserts = append(s.Asserts, a)
 		return nil
 	}},
+	{"histogram", "put each row's HDR histogram (V2, base64) into the JSON", "true", func(s *Spec, v string, _ Limits) (err error) {
+		s.Histogram, err = parseBool(v)
+		return err
+	}},
 	{"save", "keep the run in the history", "false", func(s *Spec, v string, _ Limits) (err error) {
 		s.Save, err = parseBool(v)
 		return err
@@ -192,6 +212,10 @@ func allowed(name string, l Limits) []string {
 		return []string{"a duration up to " + l.Benchtime.String(), "a number of operations as 10000x"}
 	case "timeout":
 		return []string{"a duration from 1ms to " + l.Total.String()}
+	case "rate":
+		return []string{fmt.Sprintf("%s to %d operations a second", formatRate(minRate), maxRate)}
+	case "shape":
+		return []string{"constant", "poisson", "ramp:FROM-TO"}
 	case "flavor":
 		return flavors
 	case "scale":
@@ -200,7 +224,7 @@ func allowed(name string, l Limits) []string {
 		return protocols
 	case "sync":
 		return syncs
-	case "verify", "save":
+	case "verify", "histogram", "save":
 		return []string{"true", "false"}
 	case "assert":
 		var names []string
@@ -243,11 +267,41 @@ func ParseSpec(query url.Values, l Limits, more ...string) (Spec, error) {
 			}
 		}
 	}
+	if err := s.checkShape(query.Has("shape")); err != nil {
+		return s, err
+	}
 	if size, keys := slices.Max(s.Size), slices.Max(s.Keyspace); size*keys > l.Data {
 		return s, &ParamError{Parameter: "keyspace", Detail: fmt.Sprintf("%d keys of %d bytes are more than %d bytes", keys, size, l.Data),
 			Allowed: []string{fmt.Sprintf("keyspace x size up to %d bytes", l.Data)}}
 	}
 	return s, nil
+}
+
+// checkShape refuses a shape and a rate that don't fit each other.
+func (s *Spec) checkShape(given bool) error {
+	hasRate := s.Rates != nil || s.AutoRate
+	switch {
+	case s.Shape.Shape == "ramp" && hasRate:
+		return &ParamError{Parameter: "rate", Detail: "a ramp has its rates in shape", Allowed: []string{"shape=ramp:FROM-TO without rate"}}
+	case s.Shape.Shape != "ramp" && given && !hasRate:
+		return &ParamError{Parameter: "shape", Detail: s.Shape.Shape + " wants a rate", Allowed: []string{"shape=" + s.Shape.Shape + " with rate", "shape=ramp:FROM-TO"}}
+	}
+	return nil
+}
+
+// arrivals are the rows' of the cross product.
+func (s *Spec) arrivals() []Arrivals {
+	if s.Shape.Shape == "ramp" {
+		return []Arrivals{s.Shape}
+	}
+	if s.Rates == nil {
+		return []Arrivals{{}}
+	}
+	var all []Arrivals
+	for _, rate := range s.Rates {
+		all = append(all, Arrivals{Shape: s.Shape.Shape, Rate: rate})
+	}
+	return all
 }
 
 // ParameterNames are the names that a request may give, with more at the end.

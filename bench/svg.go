@@ -20,6 +20,9 @@ func encodeSVG(w io.Writer, r *Report, o EncodeOptions) error {
 	if len(r.Results) == 0 {
 		return noChart("no results")
 	}
+	if r.BoundBy != "" {
+		return limitSVG(w, r, o)
+	}
 	varied := variedIn(r.Results)
 	f := svgFrame(r, varied, o)
 	if d, ok := sweptIn(r.Results, varied); ok {
@@ -36,12 +39,13 @@ func encodeSVG(w io.Writer, r *Report, o EncodeOptions) error {
 	return drawn(chart.Percentiles(w, f, rows))
 }
 
-// EncodeLimitSVG draws throughput and latency over load. r's results are the series; knee is the one where throughput
-// stops growing, nil for none; boundBy says in words what ran out, "" where that is not known. It returns an
-// *UnsupportedError where nothing is there to be drawn.
-func EncodeLimitSVG(w io.Writer, r *Report, knee *Result, boundBy string, o EncodeOptions) error {
-	if len(r.Results) == 0 {
-		return noChart("no results")
+// limitSVG draws throughput and latency over the load that a search raised.
+func limitSVG(w io.Writer, r *Report, o EncodeOptions) error {
+	var knee *Result
+	if r.Knee != nil {
+		if i := slices.IndexFunc(r.Results, func(x *Result) bool { return x.Name == r.Knee.Row }); i >= 0 {
+			knee = r.Results[i]
+		}
 	}
 	varied := variedIn(r.Results)
 	load := dimensions[0]
@@ -66,9 +70,7 @@ func EncodeLimitSVG(w io.Writer, r *Report, knee *Result, boundBy string, o Enco
 			if ops, ok := figure(knee.OpsPerSec); ok {
 				k.Text += ": " + FormatFigure(ops) + "/s"
 			}
-			if boundBy != "" {
-				k.Text += ", bound by " + boundBy
-			}
+			k.Text += ", bound by " + r.BoundBy
 		}
 	}
 	return drawn(chart.Limit(w, f, load.name, points, k))

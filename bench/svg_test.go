@@ -122,7 +122,7 @@ func TestSVGNothing(t *testing.T) {
 	}
 	for name, r := range map[string]*Report{"empty": {}, "failed": failed, "sweep": sweep} {
 		var b bytes.Buffer
-		for what, err := range map[string]error{"report": encodeSVG(&b, r, EncodeOptions{}), "limit": EncodeLimitSVG(&b, r, nil, "", EncodeOptions{})} {
+		for what, err := range map[string]error{"report": encodeSVG(&b, r, EncodeOptions{}), "limit": limitSVG(&b, r, EncodeOptions{})} {
 			var unsupported *UnsupportedError
 			if !errors.As(err, &unsupported) || b.Len() > 0 {
 				t.Errorf("%s, %s: %v and %q, want an UnsupportedError and nothing", name, what, err, b.String())
@@ -137,7 +137,8 @@ func TestLimitSVG(t *testing.T) {
 		r.Results = append(r.Results, with(sampleResult("get", "redigo", 12000, 1026929/float64(min(c, 8))), "concurrency", c))
 	}
 	var b bytes.Buffer
-	if err := EncodeLimitSVG(&b, r, r.Results[3], "the server's CPU", EncodeOptions{}); err != nil {
+	r.BoundBy, r.Knee = "server-cpu", &Knee{Row: r.Results[3].Name}
+	if err := encodeSVG(&b, r, EncodeOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	got := desc(t, b.String())
@@ -146,7 +147,7 @@ func TestLimitSVG(t *testing.T) {
 			t.Errorf("no %q in %q", want, got)
 		}
 	}
-	if err := EncodeLimitSVG(io.Discard, sampleReport(r.Results[0]), nil, "", EncodeOptions{}); err != nil {
+	if err := limitSVG(io.Discard, sampleReport(r.Results[0]), EncodeOptions{}); err != nil {
 		t.Errorf("one row: %v", err)
 	}
 }

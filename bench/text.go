@@ -62,6 +62,19 @@ func encodeText(w io.Writer, r *Report, o EncodeOptions) error {
 			b.WriteString(line + "\n")
 		}
 	}
+	if len(p.summary.Rows) > 0 {
+		section()
+		b.WriteString("medians, each with its 95% confidence interval:\n\n")
+		for i, row := range p.summary.Rows {
+			p.summary.Rows[i] = mapped(row, show)
+		}
+		for i, line := range tableLines(p.summary, width) {
+			if i == 0 {
+				line = paint(dim, line)
+			}
+			b.WriteString(line + "\n")
+		}
+	}
 	if len(p.notes) > 0 {
 		section()
 	}

@@ -80,6 +80,7 @@ func TestUnits(t *testing.T) {
 	seen := map[string]bool{"": true}
 	full := sampleResult("get", "redigo", 1000, 1000)
 	full.Latency.P999 = full.Latency.Max
+	full.Service, full.Late, full.LongestStall = &full.Latency, ptr(int64(0)), full.Latency.Max // of an open loop
 	null := &Result{}
 	nan := &Result{NSPerOp: ptr(Figure(math.NaN())), OpsPerSec: ptr(Figure(math.Inf(1)))}
 	for _, u := range Units {

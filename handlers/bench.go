@@ -31,6 +31,21 @@ func (s *Service) bench(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
+// limit searches for the load beyond which more brings nothing.
+func (s *Service) limit(w http.ResponseWriter, r *http.Request) error {
+	return s.measure(w, r, "limit", func(values url.Values) (*bench.Plan, error) {
+		target, err := s.target(pathParam(r, "target"))
+		if err != nil {
+			return nil, err
+		}
+		spec, err := s.spec(values, []*bench.Target{target}, "format")
+		if err != nil {
+			return nil, err
+		}
+		return bench.NewLimit(target, pathParam(r, "workload"), spec, s.Limits, values.Has("concurrency"))
+	})
+}
+
 // suite runs a named plan.
 func (s *Service) suite(w http.ResponseWriter, r *http.Request) error {
 	return s.measure(w, r, "suite", func(values url.Values) (*bench.Plan, error) {
@@ -193,7 +208,7 @@ func (s *Service) stream(w http.ResponseWriter, r *http.Request, plan *bench.Pla
 	case err != nil && !errors.As(err, &assertionError{}):
 		send("result", status(err).body())
 	default:
-		send("result", report.Normalize())
+		send("result", report.Body())
 	}
 	return nil
 }

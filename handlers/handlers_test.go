@@ -411,7 +411,7 @@ func TestJSONKeys(t *testing.T) {
 			"errors":     0, "error_kinds": keys{}, "error_samples": keys{}, "misses": 0, "mismatches": 0, "connections": 0, "connect_ns": 0,
 			"bytes_per_op": 0, "allocs_per_op": 0, "client_cpu_percent": 0, "throttled_ns": 0,
 			"server":   keys{"ns_per_call": 0, "cpu_percent": 0},
-			"settings": 0, "warnings": 0,
+			"settings": 0, "warnings": 0, "longest_stall_ns": 0,
 			"embedded": 0, "labels": 0},
 		"assertions": keys{"expr": 0, "actual": 0, "row": 0, "ok": 0},
 		"warnings":   0,

@@ -158,6 +158,9 @@ func responses(rt route) object {
 			reports[media] = object{"schema": object{"type": "string"}}
 		}
 		reports["application/json"] = object{"schema": ref("Report")}
+		if strings.HasPrefix(rt.path, "/limit/") {
+			reports["application/json"] = object{"schema": ref("Limit")}
+		}
 		answers["200"] = object{"description": "what was measured", "content": reports}
 		if rt.spec {
 			answers["417"] = object{"description": "what was measured; an assertion failed", "content": reports}
@@ -202,6 +205,7 @@ func schemas() object {
 			"scale": integer, "protocol": text, "ops_per_sec_with_connect": number, "histogram": text, "sample": integer, "iterations": integer,
 			"elapsed_ns": integer, "ns_per_op": number, "ops_per_sec": number, "latency_ns": mapOf(number), "errors": integer,
 			"error_kinds": mapOf(integer), "error_samples": mapOf(text), "misses": integer, "mismatches": integer, "moved": integer,
+			"rate": object{"type": "number"}, "shape": text, "service_ns": mapOf(number), "late": integer, "longest_stall_ns": number,
 			"connections": integer, "connect_ns": number, "bytes_per_op": number, "allocs_per_op": number,
 			"client_cpu_percent": number, "throttled_ns": number,
 			"server":   object{"type": []string{"object", "null"}, "properties": object{"ns_per_call": number, "cpu_percent": number}},
@@ -212,6 +216,20 @@ func schemas() object {
 			"run": text, "suite": text, "imported": text, "started_at": object{"type": "string", "format": "date-time"}, "elapsed_ns": integer,
 			"vantage": object{"type": []string{"object", "null"}}, "target": ref("Target"), "targets": list(ref("Target")),
 			"results":    list(ref("Result")),
+			"summaries":  list(ref("Summary")),
+			"assertions": list(fields(object{"expr": text, "actual": text, "row": text, "ok": yes})),
+			"warnings":   list(text),
+		}),
+		"Summary": fields(object{"name": text, "samples": integer, "warnings": list(text), "metrics": mapOf(fields(object{
+			"median": number, "low": number, "high": number, "confidence": number}))}),
+		// A report whose results are a series.
+		"Limit": fields(object{
+			"run": text, "started_at": object{"type": "string", "format": "date-time"}, "elapsed_ns": integer,
+			"vantage": object{"type": []string{"object", "null"}}, "target": ref("Target"),
+			"series":     list(ref("Result")),
+			"knee":       object{"type": []string{"object", "null"}, "properties": object{"row": text, "concurrency": integer, "rate": number, "ops_per_sec": number}},
+			"bound_by":   object{"type": "string", "enum": bench.Resources},
+			"evidence":   object{"type": "object"},
 			"assertions": list(fields(object{"expr": text, "actual": text, "row": text, "ok": yes})),
 			"warnings":   list(text),
 		}),

@@ -232,7 +232,7 @@ func (s *Service) answerRun(w http.ResponseWriter, r *http.Request, format bench
 // document is what a run is answered as: the report, with the error that ended it, if one did.
 func document(report *bench.Report, err error) any {
 	if err == nil || errors.As(err, &assertionError{}) {
-		return report.Normalize()
+		return report.Body()
 	}
 	p := status(err)
 	return struct {

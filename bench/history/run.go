@@ -113,8 +113,8 @@ func NewRun(kind string, report *bench.Report) (*Run, error) {
 
 // Report reads the body as a report, its rows with their histograms where these were read too.
 func (r *Run) Report() (*bench.Report, error) {
-	report := &bench.Report{}
-	if err := json.Unmarshal(r.Body, report); err != nil {
+	report, err := bench.ReadReport(r.Body)
+	if err != nil {
 		return nil, fmt.Errorf("read run %s: %w", r.ID, err)
 	}
 	for i, res := range report.Results {

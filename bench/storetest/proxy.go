@@ -18,6 +18,8 @@ type ProxyOptions struct {
 	Corrupt func(reply []byte)
 	// Throttle is how many bytes of replies a second one connection passes on; 0 is no limit.
 	Throttle int
+	// Bandwidth is how many bytes of replies a second all connections together pass on; 0 is no limit.
+	Bandwidth int
 }
 
 // A ProxyServer stands between a client and a server, and adds faults of which it keeps the measure. It ends with the test.
@@ -35,6 +37,7 @@ type ProxyServer struct {
 	conns   map[net.Conn]struct{} // both sides; nil once the proxy is closed
 	resumed chan struct{}         // closed while nothing is paused
 	held    []time.Duration
+	free    time.Time // when the bandwidth has passed on all that it was given
 }
 
 // Proxy starts a proxy before the server at upstream.
@@ -202,6 +205,9 @@ func (p *ProxyServer) replies(server, client net.Conn, asked *atomic.Int64, bega
 		if p.o.Throttle > 0 {
 			time.Sleep(time.Duration(n) * time.Second / time.Duration(p.o.Throttle))
 		}
+		if p.o.Bandwidth > 0 {
+			time.Sleep(time.Until(p.transmit(n)))
+		}
 		if p.o.Corrupt != nil {
 			p.o.Corrupt(piece)
 		}
@@ -225,6 +231,17 @@ func (p *ProxyServer) note(held time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.held = append(p.held, held)
+}
+
+// transmit returns when n bytes more have gone over the path that all connections share.
+func (p *ProxyServer) transmit(n int) time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if now := time.Now(); p.free.Before(now) {
+		p.free = now
+	}
+	p.free = p.free.Add(time.Duration(n) * time.Second / time.Duration(p.o.Bandwidth))
+	return p.free
 }
 
 // wait returns once nothing is paused.

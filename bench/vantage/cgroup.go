@@ -4,6 +4,7 @@ import (
 	"io/fs"
 	"math"
 	"path"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -51,6 +52,16 @@ func cpuQuota(root fs.FS) *float64 {
 		return nil
 	}
 	return &cores
+}
+
+// Cores returns how many cores this process may keep busy: what its CPU quota allows, and no more than run Go code at once.
+// root is the root of the file system.
+func Cores(root fs.FS) float64 {
+	cores := float64(runtime.GOMAXPROCS(0))
+	if quota := cpuQuota(root); quota != nil {
+		cores = min(cores, *quota)
+	}
+	return cores
 }
 
 // ratio returns quota over period, +Inf where one of them is not a positive number: no quota is "max" or -1.

@@ -2,6 +2,7 @@ package vantage
 
 import (
 	"math"
+	"runtime"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -169,4 +170,15 @@ func FuzzCgroup(f *testing.F) {
 		}
 		Throttled(root)
 	})
+}
+
+// A process may keep as many cores busy as its quota allows, and no more than run Go code at once.
+func TestCores(t *testing.T) {
+	all := float64(runtime.GOMAXPROCS(0))
+	for max, want := range map[string]float64{"max 100000": all, "50000 100000": 0.5, "100000000 100000": all} {
+		root := fstest.MapFS{"proc/self/cgroup": {Data: []byte("0::/\n")}, "sys/fs/cgroup/cpu.max": {Data: []byte(max + "\n")}}
+		if got := Cores(root); got != want {
+			t.Errorf("%s: %g cores, want %g", max, got, want)
+		}
+	}
 }
