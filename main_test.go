@@ -84,9 +84,12 @@ func TestWrongVariables(t *testing.T) {
 		{"limits, size", env{"LIMITS": "size=8Mb"}, "LIMITS: size=8Mb: want a size such as 1000, 1KB or 8MiB"},
 		{"labels, no pair", env{"LABELS": "egress"}, "LABELS: egress: want name=value pairs separated by white space"},
 		{"labels, name", env{"LABELS": "1a=b"}, `LABELS: label name "1a": want a letter, then letters, digits, _ . or -, at most 63`},
-		{"auth", env{"AUTH": "basic"}, `AUTH: "basic" is none of none, iam, token`},
-		{"auth in capitals", env{"AUTH": "None"}, `AUTH: "None" is none of none, iam, token`},
+		{"auth", env{"AUTH": "basic"}, `AUTH: "basic" is none of none, iam, token, oidc`},
+		{"auth in capitals", env{"AUTH": "None"}, `AUTH: "None" is none of none, iam, token, oidc`},
 		{"token missing", env{"AUTH": "token"}, "AUTH_TOKEN: AUTH=token wants a token here"},
+		{"audience missing", env{"AUTH": "oidc", "AUTH_EMAILS": "a@b.c"}, "AUTH_AUDIENCE: AUTH=oidc wants the audiences of the ID tokens here, such as the service's URL"},
+		{"emails missing", env{"AUTH": "oidc", "AUTH_AUDIENCE": "a", "AUTH_EMAILS": " ,"}, "AUTH_EMAILS: AUTH=oidc wants the e-mail addresses of who may call here"},
+		{"no email", env{"AUTH": "oidc", "AUTH_AUDIENCE": "a", "AUTH_EMAILS": "a@b.c d"}, "AUTH_EMAILS: AUTH=oidc wants the e-mail addresses of who may call here"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			for _, args := range [][]string{nil, {"/targets"}} { // serving and one request
@@ -332,7 +335,7 @@ func goBuild(t testing.TB, name, pkg string, flags ...string) string {
 func cleanEnv(more ...string) []string {
 	keep := slices.DeleteFunc(os.Environ(), func(pair string) bool {
 		name, _, _ := strings.Cut(pair, "=")
-		return slices.Contains([]string{"PORT", "TARGETS", "REDIS_URL", "REDIS_ADDR", "REDIS_PASSWORD", "LIMITS", "LABELS", "AUTH", "AUTH_TOKEN",
+		return slices.Contains([]string{"PORT", "TARGETS", "REDIS_URL", "REDIS_ADDR", "REDIS_PASSWORD", "LIMITS", "LABELS", "AUTH", "AUTH_TOKEN", "AUTH_AUDIENCE", "AUTH_EMAILS",
 			"NO_COLOR", "K_SERVICE", "GAE_ENV", "CLOUD_RUN_JOB", "GCE_METADATA_HOST", "GODEBUG"}, name)
 	})
 	return append(keep, more...)
@@ -412,7 +415,7 @@ func TestProcess(t *testing.T) {
 			{[]string{"/nope"}, "", 1, `(?s)^\{.*"status": 404.*\}\n$`, `^$`},
 			{[]string{"nope"}, "", 2, `^$`, `^nsop: arguments \["nope"\]: want .*\n$`},
 			{nil, "PORT=x", 2, `^$`, `^nsop: PORT: "x" is no port from 0 to 65535\n$`},
-			{[]string{"/targets"}, "AUTH=x", 2, `^$`, `^nsop: AUTH: "x" is none of none, iam, token\n$`},
+			{[]string{"/targets"}, "AUTH=x", 2, `^$`, `^nsop: AUTH: "x" is none of none, iam, token, oidc\n$`},
 		} {
 			cmd := exec.Command(bin, test.args...)
 			var stdout, stderr bytes.Buffer
