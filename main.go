@@ -74,13 +74,19 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 	if len(args) > 1 || len(args) == 1 && !strings.HasPrefix(args[0], "/") {
 		return &usageError{fmt.Sprintf("arguments %q: want none, version, or one path such as /bench/redis", args)}
 	}
-	config, port, err := configure(getenv)
-	if err != nil {
+	bounded, cancel := context.WithTimeout(ctx, secretsTimeout)
+	defer cancel()
+	secrets := newSecrets(bounded, getenv)
+	config, port, err := configure(secrets.getenv)
+	if err := secrets.explain(err); err != nil {
 		return err
 	}
 	if len(args) == 1 {
 		config.Auth = handlers.Auth{Mode: "none"}
 		return request(ctx, config, args[0], stdout, stderr)
+	}
+	for _, version := range secrets.versions { // of two instances one may have started before the latest version came
+		fmt.Fprintln(stderr, "nsop:", version)
 	}
 	return serve(ctx, config, port, stderr)
 }
