@@ -1,12 +1,12 @@
 # make test    everything that is needed, then all tests against real servers
-# make check   gofmt, vet, staticcheck, tidy
+# make check   gofmt, vet, staticcheck, tidy, shellcheck
 # make bench   figures against peers, in pairs
 # make vuln    known vulnerabilities; its database is on the internet
 
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOVULNCHECK = golang.org/x/vuln/cmd/govulncheck@latest
-SERVERS     = redis-server redis-benchmark memcached pg_ctl
-PACKAGES    = redis-server redis-tools memcached postgresql libmemcached-tools
+SERVERS     = redis-server redis-benchmark memcached pg_ctl shellcheck
+PACKAGES    = redis-server redis-tools memcached postgresql libmemcached-tools shellcheck
 
 .PHONY: all build check test bench vuln servers
 
@@ -15,11 +15,12 @@ all: check test
 build:
 	go build -trimpath -ldflags='-s -w' -o bin/nsop .
 
-check:
+check: servers
 	@files=$$(gofmt -l .); if [ -n "$$files" ]; then echo "gofmt would change: $$files"; exit 1; fi
 	go vet ./...
 	go mod tidy -diff
 	go run $(STATICCHECK) ./...
+	shellcheck deploy/gcp.sh deploy/testdata/gcloud
 
 test: servers
 	go test -race -timeout 15m ./...
