@@ -352,7 +352,13 @@ type process struct {
 // listen starts bin and waits until it says that it listens.
 func listen(t *testing.T, bin string, env ...string) *process {
 	t.Helper()
-	p := &process{cmd: exec.Command(bin), stderr: &bytes.Buffer{}, ended: make(chan error, 1)}
+	return listenAs(t, exec.Command(bin), env...)
+}
+
+// listenAs is listen for a command that ends up as the service.
+func listenAs(t *testing.T, cmd *exec.Cmd, env ...string) *process {
+	t.Helper()
+	p := &process{cmd: cmd, stderr: &bytes.Buffer{}, ended: make(chan error, 1)}
 	p.cmd.Env = cleanEnv(append([]string{"PORT=0"}, env...)...)
 	pipe, err := p.cmd.StderrPipe()
 	if err != nil {

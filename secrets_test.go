@@ -131,13 +131,13 @@ func TestSecrets(t *testing.T) {
 		{"down", env{"AUTH_TOKEN": "sm://projects/p/secrets/s"},
 			func(g *fakeGoogle) {
 				g.serve["/v1/projects/p/secrets/s/versions/latest:access"] = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(502) }
-			}, "AUTH_TOKEN: read secret projects/p/secrets/s/versions/latest: Secret Manager answers 502 Bad Gateway"},
+			}, "AUTH_TOKEN: read secret projects/p/secrets/s/versions/latest: the server answers 502 Bad Gateway"},
 		{"a redirect", env{"AUTH_TOKEN": "sm://projects/p/secrets/s"},
 			func(g *fakeGoogle) {
 				g.serve["/v1/projects/p/secrets/s/versions/latest:access"] = func(w http.ResponseWriter, r *http.Request) {
 					http.Redirect(w, r, "http://"+redis.Addr, http.StatusFound)
 				}
-			}, "AUTH_TOKEN: read secret projects/p/secrets/s/versions/latest: Secret Manager answers 302 Found"},
+			}, "AUTH_TOKEN: read secret projects/p/secrets/s/versions/latest: the server answers 302 Found"},
 		{"damaged", env{"AUTH_TOKEN": "sm://projects/p/secrets/s"},
 			func(g *fakeGoogle) {
 				g.serve["/v1/projects/p/secrets/s/versions/latest:access"] = func(w http.ResponseWriter, _ *http.Request) {

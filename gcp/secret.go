@@ -99,7 +99,7 @@ func refusal(status string, body []byte) error {
 		Error struct{ Message, Status string }
 	}
 	if json.Unmarshal(body, &answer) != nil || answer.Error.Message == "" {
-		return fmt.Errorf("Secret Manager answers %s", status)
+		return fmt.Errorf("the server answers %s", status)
 	}
 	if answer.Error.Status == "PERMISSION_DENIED" {
 		return fmt.Errorf("%s (the service account needs roles/secretmanager.secretAccessor)", answer.Error.Message)
