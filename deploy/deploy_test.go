@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -125,6 +126,93 @@ func TestAppEngine(t *testing.T) {
 	decode(t, "cron.yaml", &cron)
 	if c := cron.Cron[0]; !strings.HasPrefix(c.URL, "/probe/") || !strings.HasPrefix(c.Schedule, "every 5 minutes") || *c.Retry.Limit != 0 {
 		t.Errorf("%+v", cron)
+	}
+}
+
+// metrics are those of the prometheus format and of /metrics that the dashboard and the alerts may use.
+var metrics = []string{
+	"nsop_run_start_timestamp_seconds", "nsop_latency_seconds", "nsop_operations_per_second", "nsop_operations", "nsop_elapsed_seconds",
+	"nsop_failed_operations", "nsop_failed_operations_by_kind", "nsop_mismatched_reads", "nsop_throttled_seconds",
+	"nsop_client_cpu_ratio", "nsop_server_time_per_call_seconds",
+}
+
+func checkExpr(t *testing.T, where, expr string) {
+	t.Helper()
+	for _, pair := range []string{"()", "{}", "[]"} {
+		if strings.Count(expr, pair[:1]) != strings.Count(expr, pair[1:]) {
+			t.Errorf("%s: %s", where, expr)
+		}
+	}
+	names := regexp.MustCompile(`\bnsop_\w+`).FindAllString(expr, -1)
+	for _, name := range names {
+		if !slices.Contains(metrics, name) {
+			t.Errorf("%s: no metric %s", where, name)
+		}
+	}
+	if len(names) == 0 && !strings.Contains(expr, "up{") {
+		t.Errorf("%s is of nothing of ours: %s", where, expr)
+	}
+}
+
+func TestAlerts(t *testing.T) {
+	var file struct {
+		Groups []struct {
+			Name  string
+			Rules []struct {
+				Alert, Expr, For    string
+				Labels, Annotations map[string]string
+			}
+		}
+	}
+	decode(t, "alerts.yaml", &file)
+	for _, r := range file.Groups[0].Rules {
+		checkExpr(t, r.Alert, r.Expr)
+		if r.Annotations["summary"] == "" || r.Annotations["description"] == "" {
+			t.Errorf("%s says nothing", r.Alert)
+		}
+	}
+}
+
+func TestDashboard(t *testing.T) {
+	var d struct {
+		UID, Title string
+		Templating struct{ List []struct{ Name, Type string } }
+		Panels     []struct {
+			ID                       int
+			Type, Title, Description string
+			GridPos                  struct{ X, Y, W, H int }
+			Targets                  []struct{ RefID, Expr, LegendFormat string }
+		}
+	}
+	text, err := os.ReadFile("grafana.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(text, &d); err != nil {
+		t.Fatal(err)
+	}
+	taken := map[[2]int]string{}
+	for _, p := range d.Panels {
+		for _, target := range p.Targets {
+			checkExpr(t, p.Title, target.Expr)
+			for _, name := range regexp.MustCompile(`\$(\w+)`).FindAllStringSubmatch(target.Expr, -1) {
+				if !strings.Contains(string(text), `"name": "`+name[1]+`"`) {
+					t.Errorf("%s: no variable %s", p.Title, name[0])
+				}
+			}
+		}
+		if p.Title == "" || p.Description == "" || len(p.Targets) == 0 || p.GridPos.X+p.GridPos.W > 24 {
+			t.Errorf("%+v", p)
+		}
+		for x := range p.GridPos.W {
+			for y := range p.GridPos.H {
+				at := [2]int{p.GridPos.X + x, p.GridPos.Y + y}
+				if taken[at] != "" {
+					t.Fatalf("%s lies on %s", p.Title, taken[at])
+				}
+				taken[at] = p.Title
+			}
+		}
 	}
 }
 
