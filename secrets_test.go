@@ -1,11 +1,14 @@
 package main
 
 import (
+	"bufio"
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -209,5 +212,47 @@ func TestSecretsAtStart(t *testing.T) {
 	}
 	if a, b := g.times("/v1/projects/p/secrets/token/versions/latest:access"), g.times("/computeMetadata/v1/instance/service-accounts/default/token"); a != 1 || b != 1 {
 		t.Errorf("asked for %d secrets and %d tokens", a, b)
+	}
+}
+
+// TestSecretVersions: a service says in its log which version of a secret it has.
+func TestSecretVersions(t *testing.T) {
+	g := newFakeGoogle(t)
+	g.secret("projects/p/secrets/token/versions/latest", "projects/1/secrets/token/versions/7", "hunter2")
+	env := map[string]string{"AUTH": "token", "AUTH_TOKEN": "sm://projects/p/secrets/token", "PORT": "0", endpointVariable: g.url}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	log, w := io.Pipe()
+	ended := make(chan error, 1)
+	go func() {
+		ended <- run(ctx, nil, func(name string) string { return env[name] }, io.Discard, w)
+		w.Close()
+	}()
+	lines := bufio.NewScanner(log)
+	var all []string
+	for lines.Scan() {
+		all = append(all, lines.Text())
+		if strings.Contains(lines.Text(), "listening") {
+			cancel()
+		}
+	}
+	if err := <-ended; err != nil || len(all) != 2 || all[0] != "nsop: AUTH_TOKEN is projects/1/secrets/token/versions/7" {
+		t.Errorf("%v: %q", err, all)
+	}
+}
+
+// TestOIDCVariables: the lists of AUTH=oidc, and the key server, which no variable names.
+func TestOIDCVariables(t *testing.T) {
+	env := map[string]string{"AUTH": "oidc", "AUTH_AUDIENCE": "https://a.run.app, b", "AUTH_EMAILS": " x@example.com\ty@example.com,z@example.com ", "GAE_ENV": "standard"}
+	config, _, err := configure(func(name string) string { return env[name] })
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := config.Auth
+	if got := fmt.Sprintf("%q %q", a.OIDC.Audiences, a.OIDC.Emails); got != `["https://a.run.app" "b"] ["x@example.com" "y@example.com" "z@example.com"]` {
+		t.Error(got)
+	}
+	if !a.AppEngine || a.OIDC.KeysURL != "https://www.googleapis.com/oauth2/v3/certs" {
+		t.Errorf("%+v", a)
 	}
 }
