@@ -457,6 +457,8 @@ func TestAuth(t *testing.T) {
 	}{
 		{"none", handlers.Auth{Mode: "none"}, "/targets", nil, 200, ""},
 		{"iam", handlers.Auth{Mode: "iam", Platform: "cloud-run"}, "/targets", nil, 200, ""},
+		{"iam, the signature taken away", handlers.Auth{Mode: "iam", Platform: "cloud-run"}, "/targets", []string{"Authorization", "Bearer e30.e30.SIGNATURE_REMOVED_BY_GOOGLE"}, 200, ""},
+		{"iam, cron of App Engine", handlers.Auth{Mode: "iam", Platform: "app-engine", AppEngine: true}, "/targets", []string{"X-Appengine-Cron", "true"}, 200, ""},
 		{"iam where no platform checks", handlers.Auth{Mode: "iam"}, "/targets", nil, 403,
 			"AUTH=iam relies on the check of a serverless platform, and this is none: set AUTH to token or oidc"},
 		{"not set, on a developer's machine", handlers.Auth{}, "/targets", nil, 200, ""},
