@@ -1,28 +1,40 @@
 # make test    everything that is needed, then all tests against real servers
-# make check   gofmt, vet, staticcheck, tidy
+# make check   gofmt, vet, staticcheck, tidy, shellcheck
+# make sandbox the service in gVisor, in which App Engine and Cloud Run run it
 # make bench   figures against peers, in pairs
 # make vuln    known vulnerabilities; its database is on the internet
 
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
+GVISOR      = v0.0.0-20260905035102-160fafc42237
 GOVULNCHECK = golang.org/x/vuln/cmd/govulncheck@latest
-SERVERS     = redis-server redis-benchmark memcached pg_ctl
-PACKAGES    = redis-server redis-tools memcached postgresql libmemcached-tools
+SERVERS     = redis-server redis-benchmark memcached pg_ctl shellcheck
+PACKAGES    = redis-server redis-tools memcached postgresql libmemcached-tools shellcheck
 
-.PHONY: all build check test bench vuln servers
+.PHONY: all build check test sandbox bench vuln servers
 
 all: check test
 
 build:
 	go build -trimpath -ldflags='-s -w' -o bin/nsop .
 
-check:
+check: servers
 	@files=$$(gofmt -l .); if [ -n "$$files" ]; then echo "gofmt would change: $$files"; exit 1; fi
 	go vet ./...
 	go mod tidy -diff
 	go run $(STATICCHECK) ./...
+	shellcheck deploy/gcp.sh deploy/testdata/gcloud
 
 test: servers
 	go test -race -timeout 15m ./...
+
+sandbox: servers bin/runsc-$(GVISOR)
+	go vet -tags sandbox .
+	NSOP_RUNSC=$(CURDIR)/bin/runsc-$(GVISOR) go test -tags sandbox -run Sandbox -timeout 10m -v .
+
+# With cgo it builds, but can't start.
+bin/runsc-$(GVISOR):
+	CGO_ENABLED=0 GOBIN=$(CURDIR)/bin go install -ldflags='-s -w' gvisor.dev/gvisor/runsc@$(GVISOR)
+	mv bin/runsc $@
 
 bench: servers
 	go test -run '^$$' -bench 'Peers|RowAgainst|Start|Catalogue|Pgbench|Memcached' -benchtime 1x -timeout 45m -v . ./bench/store

@@ -25,6 +25,7 @@ import (
 	"strings"
 	"syscall"
 	"time"
+	"unicode"
 
 	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
@@ -75,8 +76,11 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 	if len(args) > 1 || len(args) == 1 && !strings.HasPrefix(args[0], "/") {
 		return &usageError{fmt.Sprintf("arguments %q: want none, version, or one path such as /bench/redis", args)}
 	}
-	config, port, err := configure(getenv)
-	if err != nil {
+	bounded, cancel := context.WithTimeout(ctx, secretsTimeout)
+	defer cancel()
+	secrets := newSecrets(bounded, getenv)
+	config, port, err := configure(secrets.getenv)
+	if err := secrets.explain(err); err != nil {
 		return err
 	}
 	defer func() {
@@ -87,6 +91,9 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 	if len(args) == 1 {
 		config.Auth = handlers.Auth{Mode: "none"}
 		return request(ctx, config, args[0], stdout, stderr)
+	}
+	for _, version := range secrets.versions { // of two instances one may have started before the latest version came
+		fmt.Fprintln(stderr, "nsop:", version)
 	}
 	return serve(ctx, config, port, stderr)
 }
@@ -271,12 +278,26 @@ func configureHistory(getenv func(string) string, serverless bool) (h *history.H
 func configureAuth(getenv func(string) string, platform string) (handlers.Auth, error) {
 	auth := handlers.Auth{Mode: getenv("AUTH"), Token: getenv("AUTH_TOKEN"), Platform: platform, AppEngine: platform == "app-engine"}
 	switch {
-	case !slices.Contains([]string{"", "none", "iam", "token"}, auth.Mode):
-		return auth, &usageError{fmt.Sprintf("AUTH: %q is none of none, iam, token", auth.Mode)}
+	case !slices.Contains([]string{"", "none", "iam", "token", "oidc"}, auth.Mode):
+		return auth, &usageError{fmt.Sprintf("AUTH: %q is none of none, iam, token, oidc", auth.Mode)}
 	case auth.Mode == "token" && auth.Token == "":
 		return auth, &usageError{"AUTH_TOKEN: AUTH=token wants a token here"}
+	case auth.Mode == "oidc":
+		audiences, emails := list(getenv("AUTH_AUDIENCE")), list(getenv("AUTH_EMAILS"))
+		if len(audiences) == 0 {
+			return auth, &usageError{"AUTH_AUDIENCE: AUTH=oidc wants the audiences of the ID tokens here, such as the service's URL"}
+		}
+		if len(emails) == 0 || slices.ContainsFunc(emails, func(e string) bool { return !strings.Contains(e, "@") }) {
+			return auth, &usageError{"AUTH_EMAILS: AUTH=oidc wants the e-mail addresses of who may call here"}
+		}
+		auth.OIDC = &handlers.IDTokens{Audiences: audiences, Emails: emails, KeysURL: handlers.GoogleKeys, Now: time.Now}
 	}
 	return auth, nil
+}
+
+// list is what a variable holds, separated by white space or commas.
+func list(text string) []string {
+	return strings.FieldsFunc(text, func(r rune) bool { return r == ',' || unicode.IsSpace(r) })
 }
 
 // configureTargets makes the targets: what TARGETS and the short forms name, then what is always there.

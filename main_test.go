@@ -102,8 +102,8 @@ func TestWrongVariables(t *testing.T) {
 		{"limits, size", env{"LIMITS": "size=8Mb"}, "LIMITS: size=8Mb: want a size such as 1000, 1KB or 8MiB"},
 		{"labels, no pair", env{"LABELS": "egress"}, "LABELS: egress: want name=value pairs separated by white space"},
 		{"labels, name", env{"LABELS": "1a=b"}, `LABELS: label name "1a": want a letter, then letters, digits, _ . or -, at most 63`},
-		{"auth", env{"AUTH": "basic"}, `AUTH: "basic" is none of none, iam, token`},
-		{"auth in capitals", env{"AUTH": "None"}, `AUTH: "None" is none of none, iam, token`},
+		{"auth", env{"AUTH": "basic"}, `AUTH: "basic" is none of none, iam, token, oidc`},
+		{"auth in capitals", env{"AUTH": "None"}, `AUTH: "None" is none of none, iam, token, oidc`},
 		{"history, scheme", env{"HISTORY_URL": "mysql://user:" + secret + "@host/db"}, "HISTORY_URL: want sqlite:PATH or postgres://..."},
 		{"history, no path", env{"HISTORY_URL": "sqlite:"}, "HISTORY_URL: want sqlite:PATH with the path of a file"},
 		{"history, port", env{"HISTORY_URL": "postgres://user:" + secret + "@host:x/db"},
@@ -111,6 +111,9 @@ func TestWrongVariables(t *testing.T) {
 		{"history, how long", env{"HISTORY_KEEP": "90"}, `HISTORY_KEEP: "90" is no positive duration such as 90d or 12h`},
 		{"history, nothing", env{"HISTORY_KEEP": "0d"}, `HISTORY_KEEP: "0d" is no positive duration such as 90d or 12h`},
 		{"token missing", env{"AUTH": "token"}, "AUTH_TOKEN: AUTH=token wants a token here"},
+		{"audience missing", env{"AUTH": "oidc", "AUTH_EMAILS": "a@b.c"}, "AUTH_AUDIENCE: AUTH=oidc wants the audiences of the ID tokens here, such as the service's URL"},
+		{"emails missing", env{"AUTH": "oidc", "AUTH_AUDIENCE": "a", "AUTH_EMAILS": " ,"}, "AUTH_EMAILS: AUTH=oidc wants the e-mail addresses of who may call here"},
+		{"no email", env{"AUTH": "oidc", "AUTH_AUDIENCE": "a", "AUTH_EMAILS": "a@b.c d"}, "AUTH_EMAILS: AUTH=oidc wants the e-mail addresses of who may call here"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			for _, args := range [][]string{nil, {"/targets"}} { // serving and one request
@@ -359,7 +362,7 @@ func goBuild(t testing.TB, name, pkg string, flags ...string) string {
 func cleanEnv(more ...string) []string {
 	keep := slices.DeleteFunc(os.Environ(), func(pair string) bool {
 		name, _, _ := strings.Cut(pair, "=")
-		return slices.Contains([]string{"PORT", "TARGETS", "REDIS_URL", "REDIS_ADDR", "REDIS_PASSWORD", "LIMITS", "LABELS", "AUTH", "AUTH_TOKEN",
+		return slices.Contains([]string{"PORT", "TARGETS", "REDIS_URL", "REDIS_ADDR", "REDIS_PASSWORD", "LIMITS", "LABELS", "AUTH", "AUTH_TOKEN", "AUTH_AUDIENCE", "AUTH_EMAILS",
 			"HISTORY_URL", "HISTORY_KEEP", "NO_COLOR", "K_SERVICE", "GAE_ENV", "CLOUD_RUN_JOB", "GCE_METADATA_HOST", "GODEBUG"}, name)
 	})
 	return append(keep, more...)
@@ -376,7 +379,13 @@ type process struct {
 // listen starts bin and waits until it says that it listens.
 func listen(t *testing.T, bin string, env ...string) *process {
 	t.Helper()
-	p := &process{cmd: exec.Command(bin), stderr: &bytes.Buffer{}, ended: make(chan error, 1)}
+	return listenAs(t, exec.Command(bin), env...)
+}
+
+// listenAs is listen for a command that ends up as the service.
+func listenAs(t *testing.T, cmd *exec.Cmd, env ...string) *process {
+	t.Helper()
+	p := &process{cmd: cmd, stderr: &bytes.Buffer{}, ended: make(chan error, 1)}
 	p.cmd.Env = cleanEnv(append([]string{"PORT=0"}, env...)...)
 	pipe, err := p.cmd.StderrPipe()
 	if err != nil {
@@ -439,7 +448,7 @@ func TestProcess(t *testing.T) {
 			{[]string{"/nope"}, "", 1, `(?s)^\{.*"status": 404.*\}\n$`, `^$`},
 			{[]string{"nope"}, "", 2, `^$`, `^nsop: arguments \["nope"\]: want .*\n$`},
 			{nil, "PORT=x", 2, `^$`, `^nsop: PORT: "x" is no port from 0 to 65535\n$`},
-			{[]string{"/targets"}, "AUTH=x", 2, `^$`, `^nsop: AUTH: "x" is none of none, iam, token\n$`},
+			{[]string{"/targets"}, "AUTH=x", 2, `^$`, `^nsop: AUTH: "x" is none of none, iam, token, oidc\n$`},
 		} {
 			cmd := exec.Command(bin, test.args...)
 			var stdout, stderr bytes.Buffer

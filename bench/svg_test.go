@@ -122,7 +122,7 @@ func TestSVGNothing(t *testing.T) {
 	}
 	for name, r := range map[string]*Report{"empty": {}, "failed": failed, "sweep": sweep} {
 		var b bytes.Buffer
-		for what, err := range map[string]error{"report": encodeSVG(&b, r, EncodeOptions{}), "limit": limitSVG(&b, r, EncodeOptions{})} {
+		for what, err := range map[string]error{"report": encodeSVG(&b, r, EncodeOptions{})} {
 			var unsupported *UnsupportedError
 			if !errors.As(err, &unsupported) || b.Len() > 0 {
 				t.Errorf("%s, %s: %v and %q, want an UnsupportedError and nothing", name, what, err, b.String())

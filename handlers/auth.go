@@ -11,10 +11,11 @@ import (
 
 // Auth says who may call.
 type Auth struct {
-	Mode      string // none, iam, token, or empty: not set
-	Token     string // of mode token
-	Platform  string // the serverless runtime, or empty on a developer's machine
-	AppEngine bool   // its front end removes X-Appengine-* from outside requests; nowhere else can they be believed
+	Mode      string    // none, iam, token, oidc, or empty: not set
+	Token     string    // of mode token
+	OIDC      *IDTokens // of mode oidc
+	Platform  string    // the serverless runtime, or empty on a developer's machine
+	AppEngine bool      // its front end removes X-Appengine-* from outside requests; nowhere else can they be believed
 }
 
 // authError refuses a request: 401 where credentials would help, else 403.
@@ -27,27 +28,40 @@ func (e *authError) Error() string { return e.detail }
 
 // check is nil for a request that may pass.
 func (a Auth) check(r *http.Request) error {
-	switch a.Mode {
-	case "none", "iam": // iam: the platform has checked before the request came here
+	switch {
+	case a.Mode == "none", a.Mode == "" && a.Platform == "":
 		return nil
-	case "token":
+	case a.Mode == "iam" && a.Platform == "":
+		return &authError{http.StatusForbidden, "AUTH=iam relies on the check of a serverless platform, and this is none: set AUTH to token or oidc"}
+	case a.Mode == "iam":
+		// The platform has checked the token before the request came here, and may have taken its signature away: there is
+		// nothing left to check.
+		return nil
+	case a.Mode == "token", a.Mode == "oidc" && a.OIDC != nil:
 		if a.AppEngine && r.Header.Get("X-Appengine-Cron") == "true" {
 			return nil
 		}
-		if given, ok := credential(r); ok && same(given, a.Token) {
-			return nil
-		}
-		return &authError{http.StatusUnauthorized, "this service wants AUTH_TOKEN as bearer token or as password"}
-	case "":
-		if a.Platform == "" {
-			return nil
-		}
+	default:
+		return &authError{http.StatusForbidden, "AUTH is not set on " + a.Platform + ", so that nobody may call but health checks: set it to iam where the platform checks callers, else to oidc or token"}
 	}
-	return &authError{http.StatusForbidden, "AUTH is not set on " + a.Platform + ", so that nobody may call but health checks: set it to iam where the platform checks callers, else to token"}
+	given, ok := credential(r)
+	switch {
+	case a.Mode == "oidc" && ok:
+		return a.OIDC.check(r.Context(), given)
+	case a.Mode == "oidc":
+		return &authError{http.StatusUnauthorized, "this service wants a Google-signed ID token as bearer token or as password"}
+	case ok && same(given, a.Token):
+		return nil
+	}
+	return &authError{http.StatusUnauthorized, "this service wants AUTH_TOKEN as bearer token or as password"}
 }
 
-// credential is the bearer token or the password that the request carries.
+// credential is the bearer token or the password that the request carries. Of two, another reader of the request might
+// take the other: there is none then.
 func credential(r *http.Request) (string, bool) {
+	if len(r.Header.Values("Authorization")) != 1 {
+		return "", false
+	}
 	if _, password, ok := r.BasicAuth(); ok {
 		return password, true
 	}

@@ -457,7 +457,7 @@ func TestJSONKeys(t *testing.T) {
 func TestAuth(t *testing.T) {
 	token := handlers.Auth{Mode: "token", Token: "s3cret"}
 	unset := handlers.Auth{Platform: "cloud-run"}
-	const refusal = "AUTH is not set on cloud-run, so that nobody may call but health checks: set it to iam where the platform checks callers, else to token"
+	const refusal = "AUTH is not set on cloud-run, so that nobody may call but health checks: set it to iam where the platform checks callers, else to oidc or token"
 	const wanted = "this service wants AUTH_TOKEN as bearer token or as password"
 	for _, test := range []struct {
 		name   string
@@ -469,6 +469,10 @@ func TestAuth(t *testing.T) {
 	}{
 		{"none", handlers.Auth{Mode: "none"}, "/targets", nil, 200, ""},
 		{"iam", handlers.Auth{Mode: "iam", Platform: "cloud-run"}, "/targets", nil, 200, ""},
+		{"iam, the signature taken away", handlers.Auth{Mode: "iam", Platform: "cloud-run"}, "/targets", []string{"Authorization", "Bearer e30.e30.SIGNATURE_REMOVED_BY_GOOGLE"}, 200, ""},
+		{"iam, cron of App Engine", handlers.Auth{Mode: "iam", Platform: "app-engine", AppEngine: true}, "/targets", []string{"X-Appengine-Cron", "true"}, 200, ""},
+		{"iam where no platform checks", handlers.Auth{Mode: "iam"}, "/targets", nil, 403,
+			"AUTH=iam relies on the check of a serverless platform, and this is none: set AUTH to token or oidc"},
 		{"not set, on a developer's machine", handlers.Auth{}, "/targets", nil, 200, ""},
 		{"not set, serverless", unset, "/targets", nil, 403, refusal},
 		{"not set, index", unset, "/", nil, 403, refusal},
@@ -490,6 +494,8 @@ func TestAuth(t *testing.T) {
 		{"bearer", token, "/targets", []string{"Authorization", "Bearer s3cret"}, 200, ""},
 		{"bearer in small letters", token, "/targets", []string{"Authorization", "bearer s3cret"}, 200, ""},
 		{"basic", token, "/targets", []string{"Authorization", "Basic YW55Ym9keTpzM2NyZXQ="}, 200, ""}, // anybody:s3cret
+		{"two, the first right", token, "/targets", []string{"Authorization", "Bearer s3cret", "Authorization", "Bearer x"}, 401, wanted},
+		{"two, the second right", token, "/targets", []string{"Authorization", "Bearer x", "Authorization", "Bearer s3cret"}, 401, wanted},
 		{"basic, wrong", token, "/targets", []string{"Authorization", "Basic czNjcmV0Og=="}, 401, wanted},
 		{"token, unknown path", token, "/nope", nil, 401, wanted},
 		{"token, unknown method", token, "/targets", nil, 401, wanted},

@@ -113,6 +113,7 @@ func status(err error) *problem {
 		conflict    *conflictError
 		tooLarge    *tooLargeError
 		notReady    *notReadyError
+		keys        *keysError
 	)
 	if errors.As(err, &run) {
 		p.report = run.report.Normalize()
@@ -124,6 +125,8 @@ func status(err error) *problem {
 		p.EstimatedSeconds = param.Estimate.Seconds()
 	case errors.As(err, &auth):
 		p.Status, p.Title = auth.status, "not allowed"
+	case errors.As(err, &keys):
+		p.Status, p.Title, p.retryAfter = http.StatusServiceUnavailable, "can't check who calls", int(keysFailurePause.Seconds())
 	case errors.As(err, &notFound):
 		p.Status, p.Title, p.Allowed = http.StatusNotFound, "not found", notFound.Allowed
 	case errors.As(err, &method):

@@ -18,6 +18,7 @@ import (
 type endpoint struct {
 	addr           string
 	user, password string
+	credentials    credentials // nil: user and password
 	db             int
 	tls            *tls.Config // nil: plain TCP
 }

@@ -272,7 +272,13 @@ func (c *floorConn) exchange(replies []bench.Reply) (int, error) {
 }
 
 // connect dials and lets the server know who and where.
-func (c *floorConn) connect(ctx context.Context) error { return c.wire.connect(ctx, c.handshake) }
+func (c *floorConn) connect(ctx context.Context) error {
+	user, password, err := c.at.login(ctx)
+	if err != nil {
+		return err
+	}
+	return c.wire.connect(ctx, func() error { return c.handshake(user, password) })
+}
 
 // connect dials and calls handshake, within the timeout in all.
 func (c *wire) connect(ctx context.Context, handshake func() error) error {
@@ -310,13 +316,13 @@ func (c *wire) connect(ctx context.Context, handshake func() error) error {
 	return err
 }
 
-func (c *floorConn) handshake() error {
+func (c *floorConn) handshake(user, password string) error {
 	c.out = c.out[:0]
 	var stages []string
-	if c.at.password != "" {
-		cmd := bench.Cmd{"AUTH", c.at.user, c.at.password}
-		if c.at.user == "" {
-			cmd = bench.Cmd{"AUTH", c.at.password}
+	if password != "" {
+		cmd := bench.Cmd{"AUTH", user, password}
+		if user == "" {
+			cmd = bench.Cmd{"AUTH", password}
 		}
 		c.out = appendCommand(c.out, cmd)
 		stages = append(stages, "auth")

@@ -25,23 +25,22 @@ func openGoRedis(ctx context.Context, d *dialer, e endpoint, o bench.Options) (b
 	// belongs to the process; setting it again changes nothing.
 	redis.SetLogger(quiet{})
 	s := &goRedis{dialer: d, o: o, rdb: redis.NewClient(&redis.Options{
-		Addr:                  e.addr,
-		Username:              e.user,
-		Password:              e.password,
-		DB:                    e.db,
-		Dialer:                d.dialNet,
-		Protocol:              2,
-		DisableIdentity:       true, // CLIENT SETINFO is refused by managed servers
-		MaxRetries:            -1,
-		DialerRetries:         1,
-		DialTimeout:           o.Timeout,
-		ReadTimeout:           o.Timeout,
-		WriteTimeout:          o.Timeout,
-		PoolTimeout:           o.Timeout,
-		ContextTimeoutEnabled: true,
-		PoolSize:              o.Connections,
-		PipelinePoolSize:      -1, // or pipelines would have connections beside the pool's
-		ConnMaxIdleTime:       idleLimit,
+		Addr:                       e.addr,
+		CredentialsProviderContext: e.login,
+		DB:                         e.db,
+		Dialer:                     d.dialNet,
+		Protocol:                   2,
+		DisableIdentity:            true, // CLIENT SETINFO is refused by managed servers
+		MaxRetries:                 -1,
+		DialerRetries:              1,
+		DialTimeout:                o.Timeout,
+		ReadTimeout:                o.Timeout,
+		WriteTimeout:               o.Timeout,
+		PoolTimeout:                o.Timeout,
+		ContextTimeoutEnabled:      true,
+		PoolSize:                   o.Connections,
+		PipelinePoolSize:           -1, // or pipelines would have connections beside the pool's
+		ConnMaxIdleTime:            idleLimit,
 		MaintNotificationsConfig: &maintnotifications.Config{
 			Mode: maintnotifications.ModeDisabled,
 		},

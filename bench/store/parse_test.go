@@ -38,6 +38,8 @@ func TestParse(t *testing.T) {
 		{"rediss://h", "", "h:6379", true},
 		{"valkeys://h:2/1?ca=" + server.CA, "", "h:2", true},
 		{"rediss://h?ca_env=CA", "", "h:6379", true},
+		{"valkey://h?auth=iam", "", "h:6379", false},
+		{"rediss://h/2?auth=iam&ca_env=CA", "", "h:6379", true},
 	}
 	for _, test := range good {
 		target, err := Parse("x", test.url, test.password, env)
@@ -82,6 +84,13 @@ func TestParse(t *testing.T) {
 		{"rediss://h?ca=a&ca_env=CA", "", "ca=FILE"},
 		{"rediss://h?ca=/nonexistent/file", "", "no such file"},
 		{"rediss://h?ca=" + junk, "", "no certificate"},
+		{"redis://h?auth=IAM", "", "want iam"},
+		{"redis://h?auth=", "", "want iam"},
+		{"redis://h?auth=iam&auth=iam", "", "want iam"},
+		{"redis://h?auth=iam&ca=f", "", "ca is for rediss"},
+		{"redis://h?auth=iam", "secret", "leave yours out"},
+		{"redis://u:secret@h?auth=iam", "", "leave yours out"},
+		{"redis://h?iam=secret", "", "want auth, ca or ca_env"},
 		{"rediss://h?ca_env=ABSENT", "", "empty"},
 		{"rediss://h?ca_env=JUNK", "", "no certificate"},
 		{"redis://u@h", "", "without a password"},

@@ -22,12 +22,16 @@ func openRedigo(ctx context.Context, d *dialer, e endpoint, o bench.Options) (be
 		Wait:        true,
 		IdleTimeout: idleLimit,
 		DialContext: func(ctx context.Context) (redis.Conn, error) {
+			user, password, err := e.login(ctx)
+			if err != nil {
+				return nil, err
+			}
 			return redis.DialContext(ctx, "tcp", e.addr,
 				redis.DialContextFunc(d.dialNet),
 				redis.DialReadTimeout(o.Timeout),
 				redis.DialWriteTimeout(o.Timeout),
-				redis.DialUsername(e.user),
-				redis.DialPassword(e.password),
+				redis.DialUsername(user),
+				redis.DialPassword(password),
 				redis.DialDatabase(e.db))
 		},
 	}}

@@ -19,6 +19,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"nsop/bench"
+	"nsop/gcp"
 )
 
 // parseRedis returns the target of a URL of the form that s names.
@@ -79,6 +80,16 @@ func parseEndpoint(s scheme, rest, password string, getenv func(string) string) 
 	if u.Fragment != "" {
 		return endpoint{}, errors.New("a fragment (#) has no meaning")
 	}
+	byIAM, err := takeIAM(u)
+	if err != nil {
+		return endpoint{}, err
+	}
+	if byIAM {
+		if e.user != "" || e.password != "" {
+			return endpoint{}, errors.New("auth=iam brings its own user and password: leave yours out")
+		}
+		e.credentials = iam(gcp.NewTokens())
+	}
 	if e.tls, err = tlsConfig(s, u, getenv); err != nil {
 		return endpoint{}, err
 	}
@@ -122,7 +133,7 @@ func tlsConfig(s scheme, u *url.URL, getenv func(string) string) (*tls.Config, e
 	for key, values := range query {
 		switch {
 		case key != "ca" && key != "ca_env":
-			return nil, fmt.Errorf("unknown query parameter %.40q: want ca or ca_env", key)
+			return nil, fmt.Errorf("unknown query parameter %.40q: want auth, ca or ca_env", key)
 		case !s.tls:
 			return nil, fmt.Errorf("%s is for rediss and valkeys, which use TLS", key)
 		case len(values) > 1 || values[0] == "" || len(query) > 1:
@@ -290,7 +301,7 @@ func (s *redisSession) connected(ctx context.Context, f func(c redis.Conn) error
 	sock := s.sock
 	defer context.AfterFunc(ctx, func() { sock.Close() })()
 	if fresh {
-		if err := s.handshake(); err != nil {
+		if err := s.handshake(ctx); err != nil {
 			s.conn.Close()
 			s.conn = nil
 			return err
@@ -299,16 +310,20 @@ func (s *redisSession) connected(ctx context.Context, f func(c redis.Conn) error
 	return f(s.conn)
 }
 
-func (s *redisSession) handshake() error {
-	if s.at.password != "" {
-		args := []any{s.at.user, s.at.password}
-		if s.at.user == "" {
+func (s *redisSession) handshake(ctx context.Context) error {
+	user, password, err := s.at.login(ctx)
+	if err != nil {
+		return err
+	}
+	if password != "" {
+		args := []any{user, password}
+		if user == "" {
 			args = args[1:]
 		}
 		if _, err := s.conn.Do("AUTH", args...); err != nil {
 			// A server that does not know AUTH quotes what came with it.
 			if reply, ok := err.(redis.Error); ok {
-				err = redis.Error(strings.ReplaceAll(string(reply), s.at.password, "***"))
+				err = redis.Error(strings.ReplaceAll(string(reply), password, "***"))
 			}
 			return at("auth", err)
 		}

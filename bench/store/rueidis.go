@@ -41,9 +41,13 @@ func openRueidis(ctx context.Context, d *dialer, e endpoint, o bench.Options) (b
 	defer context.AfterFunc(ctx, d.close)()
 	c, err := rueidis.NewClient(rueidis.ClientOption{
 		InitAddress: []string{e.addr},
-		Username:    e.user,
-		Password:    e.password,
-		SelectDB:    e.db,
+		AuthCredentialsFn: func(rueidis.AuthCredentialsContext) (rueidis.AuthCredentials, error) {
+			ctx, cancel := context.WithTimeout(d.ended, o.Timeout)
+			defer cancel()
+			user, password, err := e.login(ctx)
+			return rueidis.AuthCredentials{Username: user, Password: password}, err
+		},
+		SelectDB: e.db,
 		DialCtxFn: func(ctx context.Context, _ string, _ *net.Dialer, _ *tls.Config) (net.Conn, error) {
 			return d.dial(ctx)
 		},
