@@ -73,8 +73,8 @@ type Change struct {
 
 // A window is one of the lengths of window that the detector looks at.
 type window struct {
-	points int     // a multiple of the first's, by which the reference grows
-	alpha  float64 // level of one two-sided test
+	points     int     // a multiple of the first's, by which the reference grows
+	rise, fall float64 // levels of one test for either
 }
 
 // windows are the windows. The first is asked after every probe and finds a shift of two standard deviations within its
@@ -83,8 +83,11 @@ type window struct {
 // A sum over the latest w of N independent normal values exceeds z standard deviations on either side at some time with
 // a chance of about 2*N*z*phi(z)/w * exp(-0.583*z*sqrt(2/w)) (Siegmund: Approximate tail probabilities for the maxima of
 // some random fields, Annals of Probability 16, 1988, with his correction for discrete time). For a week of probes every
-// five minutes, N = 2016, that is 0.6% for the first window and 0.02% for the second.
-var windows = [...]window{{12, 5e-6}, {72, 1e-6}}
+// five minutes, N = 2016, that is 0.5% for the first window and 0.02% for the second.
+//
+// A fall of 20% is a larger step of ln(p50) than a rise of 20%, so it is found at a far stricter level: nearly all of the
+// first window's is spent on rises, which are the harder to find.
+var windows = [...]window{{12, 3.5e-6, 5e-7}, {72, 5e-7, 5e-7}}
 
 const (
 	step         = 12   // usable probes between two looks at the reference
@@ -307,11 +310,15 @@ func (d *detector) test(i int, r *reference) bool {
 		return false
 	}
 	z = unskew(z, r.skew/math.Sqrt(float64(n)))
-	p := 2 * stats.TDist{V: float64(r.all - 1)}.CDF(-math.Abs(z))
-	if p > windows[i].alpha {
+	p, level := stats.TDist{V: float64(r.all - 1)}.CDF(-math.Abs(z)), windows[i].rise
+	if z < 0 {
+		level = windows[i].fall
+	}
+	if p > level {
 		return false
 	}
-	d.step(w, r, r.inflation[i], p)
+	// The p-value of both tests together, each with its share of the level.
+	d.step(w, r, r.inflation[i], p*(windows[i].rise+windows[i].fall)/level)
 	return true
 }
 
