@@ -27,7 +27,7 @@ func parseRedis(s scheme, name, rest, password string, getenv func(string) strin
 		return nil, err
 	}
 	return describe(&bench.Target{
-		Name: name, Kind: "redis", Address: e.addr, TLS: s.tls,
+		Name: name, Kind: "redis", Address: e.addr, TLS: s.tls, Wire: redisWire(e),
 		Connect: func(ctx context.Context, timeout time.Duration) (bench.Session, error) {
 			return connectRedis(ctx, e, timeout)
 		},
