@@ -41,6 +41,8 @@ type Service struct {
 	http.Handler
 	runs  runs
 	ready readiness
+
+	background background
 }
 
 // A route is one line of the table of routes, from which the router and the OpenAPI description are made.
@@ -68,6 +70,7 @@ func routes() []route {
 		{methods: get, path: "/targets", doc: "Targets, their clients, the workloads each supports", serve: (*Service).targets},
 		{methods: getPost, path: "/bench/{target}", doc: "Run the default workloads", starts: true, spec: true, query: []string{"format"}, serve: (*Service).bench},
 		{methods: getPost, path: "/bench/{target}/{workloads}", doc: "Run workloads: a comma list or a group", starts: true, spec: true, query: []string{"format"}, serve: (*Service).bench},
+		{methods: getPost, path: "/diagnose/{target}", doc: "Where the time goes, and what is wrong", starts: true, query: diagnoseParameters, serve: (*Service).diagnose},
 		{methods: get, path: "/runs/{id}", doc: "A run that is going on, or one of the latest", query: []string{"format"}, serve: (*Service).run},
 		{methods: []string{http.MethodDelete}, path: "/runs/{id}", doc: "Stop a run and answer what it had measured", starts: true, query: []string{"format"}, serve: (*Service).stopRun},
 		{methods: get, path: "/health", doc: "The process is up", open: true, serve: (*Service).health},
@@ -149,7 +152,10 @@ func (s *Service) wrap(rt route) http.Handler {
 }
 
 // Drain ends the run that is going on, which then answers what it had measured, and refuses further ones.
-func (s *Service) Drain() { s.runs.drain() }
+func (s *Service) Drain() {
+	s.runs.drain()
+	s.background.end()
+}
 
 var (
 	errShutdown = errors.New("shutting down")
