@@ -33,7 +33,7 @@ type measures struct {
 	total    time.Duration // of the operation through the library
 	floor    time.Duration // of the operation on a bare socket
 	echo     time.Duration // of a command that the server has nothing to do for, on the same socket
-	sandbox  time.Duration // one way between two threads of this process: a write, a wake-up, a read
+	sandbox  time.Duration // one way between two goroutines over a socket: a write, a wake-up, a read
 	server   time.Duration // that the server says the operation takes it
 	overhead time.Duration // that it says the echo takes it
 }

@@ -8,4 +8,4 @@ import (
 )
 
 // kernelTimes knows nothing here.
-func kernelTimes(net.Conn) (retransmits int, rtt time.Duration) { return 0, 0 }
+func kernelTimes(net.Conn) (retransmits int, rtt time.Duration, told bool) { return 0, 0, false }

@@ -104,7 +104,7 @@ func wakeup() time.Duration {
 	return took
 }
 
-// A pair is a connection between two threads of this process, without a network.
+// A pair is a connection between two goroutines of this process, without a network.
 type pair struct {
 	here, there *os.File
 	ended       chan struct{}

@@ -86,6 +86,7 @@ type FanOut struct {
 type Throughput struct {
 	Size        int   `json:"size"`
 	BestNS      int64 `json:"best_ns"`
+	RoundTripNS int64 `json:"round_trip_ns"` // the least of a small command meanwhile
 	BytesPerSec int64 `json:"bytes_per_sec"` // of the best, less the round trip of a small command
 }
 
@@ -163,9 +164,11 @@ func (d *diagnosis) dial(ctx, life context.Context, addr string) (*line, *dialle
 	if err != nil {
 		return nil, at, err
 	}
-	var retransmits int
-	retransmits, at.rtt = kernelTimes(conn)
-	at.retransmitted = retransmits > 0 || took > synTimeout-100*time.Millisecond
+	retransmits, rtt, told := kernelTimes(conn)
+	at.rtt, at.retransmitted = rtt, retransmits > 0
+	if !told { // what is left is to go by the time
+		at.retransmitted = took > synTimeout-100*time.Millisecond
+	}
 	done("tls")
 	if w.TLS != nil {
 		staged, cancel := context.WithTimeout(ctx, d.Timeout)
@@ -639,5 +642,5 @@ func (d *diagnosis) throughput(ctx context.Context) {
 		}
 	}
 	rate := float64(largeSize) / max(best-small, time.Microsecond).Seconds()
-	d.r.Path.Throughput = &Throughput{Size: largeSize, BestNS: int64(best), BytesPerSec: int64(rate)}
+	d.r.Path.Throughput = &Throughput{Size: largeSize, BestNS: int64(best), RoundTripNS: int64(small), BytesPerSec: int64(rate)}
 }

@@ -43,10 +43,10 @@ var Rules = []Rule{
 	{"dns-failed", nil, dnsFailed},
 	{"refused", nil, refusedRule},
 	{"no-route", nil, noRoute},
-	{"no-answer", nil, noAnswer},
+	{"no-answer", []string{"first-command-slow"}, noAnswer},
 	{"tls-failed", nil, tlsFailed},
 	{"auth", nil, authRule},
-	{"loading", nil, loading},
+	{"loading", []string{"first-command-slow"}, loading},
 	{"egress-starting", []string{"no-route", "refused", "syn-loss"}, egressStarting},
 	{"dns-slow", nil, dnsSlow},
 	{"address-family", nil, addressFamily},
@@ -296,7 +296,7 @@ func egressStarting(r *Report) *Finding {
 
 func dnsSlow(r *Report) *Finding {
 	s := r.Path.stage("dns")
-	if s == nil || s.P50NS < int64(100*time.Millisecond) {
+	if s == nil || s.MinNS < int64(100*time.Millisecond) {
 		return nil
 	}
 	return &Finding{Severity: warning, Summary: "a look-up of " + r.Path.Host + " takes " + show(s.P50NS), Evidence: map[string]any{"p50_ns": s.P50NS, "min_ns": s.MinNS, "max_ns": s.MaxNS, "lookups": s.Count},
@@ -528,7 +528,7 @@ func slowCommands(r *Report) *Finding {
 	if r.Server.SlowLogged != nil {
 		logged = *r.Server.SlowLogged
 	}
-	if len(list) == 0 && logged < 2 {
+	if len(list) == 0 && logged < 2 || r.Server.SlowLogged != nil && logged < 2 {
 		return nil
 	}
 	summary := bench.FormatCount(logged) + " commands came into the slow log while this was measured"
@@ -635,7 +635,9 @@ func poolTooSmall(r *Report) *Finding {
 		return nil
 	}
 	for _, p := range r.Client.Pools {
-		if p.Timeouts == 0 && p.MeanWaitNS < int64(longWait) {
+		// On a quick path it is this machine that makes operations wait.
+		quick := r.Classes.Warm == nil || r.Classes.Warm.P50NS < int64(2*time.Millisecond)
+		if p.Timeouts == 0 && (quick || p.MeanWaitNS < int64(longWait)) {
 			continue
 		}
 		summary := fmt.Sprintf("of %d operations at once %s waited for one of %s's %d connections, %s each", p.Concurrency, bench.FormatCount(p.Waits), p.Client, p.Size, show(p.MeanWaitNS))
@@ -714,6 +716,9 @@ func bandwidthBound(r *Report) *Finding {
 		return nil
 	}
 	t := r.Path.Throughput
+	if t.BestNS < 7*t.RoundTripNS {
+		return nil // a window that still grows takes a few round trips for as much, however wide the way is
+	}
 	return &Finding{Severity: warning, Summary: fmt.Sprintf("large values come at %.1f MB/s: one of %s takes %s", float64(t.BytesPerSec)/1e6, bench.FormatBytes(int64(t.Size)), show(t.BestNS)),
 		Evidence: map[string]any{"bytes_per_sec": t.BytesPerSec, "size": t.Size, "best_ns": t.BestNS},
 		Cause:    "the way is narrow: a connector of the smallest machines, a limit on the instance's egress or a proxy",
@@ -722,7 +727,7 @@ func bandwidthBound(r *Report) *Finding {
 
 func firstCommandSlow(r *Report) *Finding {
 	first, second := r.Path.stage("first"), r.Path.stage("second")
-	if first == nil || second == nil || first.P50NS < 5*second.P50NS || first.P50NS-second.P50NS < int64(5*time.Millisecond) {
+	if first == nil || second == nil || first.MinNS < 5*second.MinNS || first.MinNS-second.MinNS < int64(5*time.Millisecond) {
 		return nil
 	}
 	e := map[string]any{"first_p50_ns": first.P50NS, "second_p50_ns": second.P50NS}

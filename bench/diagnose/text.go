@@ -47,7 +47,7 @@ func (r *Report) Text(w io.Writer, o bench.EncodeOptions) error {
 	}
 	b.WriteString("\n")
 	for _, row := range r.rows() {
-		p.line(fmt.Sprintf("%-9s ", row[0]), row[1])
+		p.phrases(fmt.Sprintf("%-9s ", row.name), row.phrases)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -76,6 +76,30 @@ func (p *printer) line(name, text string) {
 	plain := strings.NewReplacer("\x1b[1m", "", "\x1b[0m", "").Replace(name)
 	indent := strings.Repeat(" ", len(plain))
 	p.b.WriteString(name + p.wrap(text, indent) + "\n")
+}
+
+// phrases writes a name and phrases set apart by their distance; none is broken unless it is longer than a line.
+func (p *printer) phrases(name string, phrases []string) {
+	indent := strings.Repeat(" ", len(name))
+	line := name
+	for i, phrase := range phrases {
+		phrase = p.show(phrase)
+		switch {
+		case i == 0:
+			line += bench.Wrap(phrase, columns, indent)
+		case len(line[strings.LastIndexByte(line, '\n')+1:])+3+len(phrase) > columns:
+			line += "\n" + indent + bench.Wrap(phrase, columns, indent)
+		default:
+			line += "   " + phrase
+		}
+	}
+	p.b.WriteString(line + "\n")
+}
+
+// A row is a name with what there is to say of it.
+type row struct {
+	name    string
+	phrases []string
 }
 
 // headline says what was measured and from where.
@@ -133,11 +157,11 @@ func (r *Report) bars(p *printer) {
 }
 
 // rows are the facts below the budget.
-func (r *Report) rows() (rows [][2]string) {
+func (r *Report) rows() (rows []row) {
 	add := func(name string, parts ...string) {
 		parts = slices.DeleteFunc(parts, func(s string) bool { return s == "" })
 		if len(parts) > 0 {
-			rows = append(rows, [2]string{name, strings.Join(parts, "   ")})
+			rows = append(rows, row{name, parts})
 		}
 	}
 	if r.Path != nil {
@@ -171,8 +195,8 @@ func (r *Report) rows() (rows [][2]string) {
 				parts = append(parts, l.Client+" -")
 			}
 		}
-		if len(parts) > 0 {
-			parts[len(parts)-1] += ", in brackets what is above a bare socket"
+		if r.Client.Floor != nil {
+			parts = append(parts, "(over a bare socket)")
 		}
 		add("clients", parts...)
 	}
@@ -298,7 +322,7 @@ func (r *Report) Markdown(w io.Writer, o bench.EncodeOptions) error {
 		fmt.Fprintf(&b, "| total | %s | 100%% |\n\n", bench.FormatDuration(float64(r.Budget.TotalNS)))
 	}
 	for _, row := range r.rows() {
-		fmt.Fprintf(&b, "- %s: %s\n", row[0], show(row[1]))
+		fmt.Fprintf(&b, "- %s: %s\n", row.name, show(strings.Join(row.phrases, ", ")))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
