@@ -151,7 +151,14 @@ func (d *diagnosis) facts(ctx context.Context) {
 	slices.Sort(s.Persisting)
 	if before, ok := cpu(d.before, n.cpu); ok {
 		if now, ok := cpu(facts, n.cpu); ok {
-			s.CPUPercent = bench.NewFigure(100 * float64(now-before) / float64(time.Since(d.began)))
+			wall := time.Since(d.began)
+			clock := []string{"server_time_usec"} // its own clock is read with its CPU
+			if began, ended := number(d.before, clock), number(facts, clock); began != nil && ended != nil {
+				wall = time.Duration(*ended-*began) * time.Microsecond
+			}
+			if wall > 0 {
+				s.CPUPercent = bench.NewFigure(100 * float64(now-before) / float64(wall))
+			}
 		}
 	}
 	for _, missing := range []struct {
