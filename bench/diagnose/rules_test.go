@@ -61,8 +61,13 @@ func local() vantage.Info {
 }
 
 // quick are options under which a diagnosis takes half a second on loopback.
+//
+// NSOP_SOAK=1 makes it as thorough as by default.
 func quick() diagnose.Options {
-	return diagnose.Options{Effort: 200 * time.Millisecond, Vantage: local()}
+	if os.Getenv("NSOP_SOAK") != "" {
+		return diagnose.Options{Vantage: local()}
+	}
+	return diagnose.Options{Effort: 100 * time.Millisecond, Vantage: local()}
 }
 
 func target(t testing.TB, url string) *bench.Target {
@@ -228,7 +233,7 @@ func script(loops int) []any {
 	return []any{"local x = 0 for i = 1, " + strconv.Itoa(loops) + " do x = x + i % 7 end return 'ok'", 0}
 }
 
-// crossed are the rules whose test is among these: each brings about the fault with real parts and expects that rule alone.
+// TestRules brings about each fault with real parts and expects its rule alone.
 func TestRules(t *testing.T) {
 	short := func(d time.Duration) func(o *diagnose.Options) {
 		return func(o *diagnose.Options) { o.Timeout = d }
@@ -238,6 +243,7 @@ func TestRules(t *testing.T) {
 		name  string
 		start func(t *testing.T) string // returns the target's URL
 		set   func(o *diagnose.Options)
+		alone bool // it changes the process
 	}{
 		{want: "warning embedded-store", start: func(*testing.T) string { return "embedded:redis" }},
 		{want: "warning embedded-store", name: "map", start: func(*testing.T) string { return "map" }},
@@ -396,7 +402,7 @@ func TestRules(t *testing.T) {
 			}
 			return "redis://" + s.Addr
 		}},
-		{want: "warning pool-too-small", start: func(t *testing.T) string {
+		{want: "warning pool-too-small", alone: true, start: func(t *testing.T) string {
 			was := runtime.GOMAXPROCS(1) // ten connections, by default
 			t.Cleanup(func() { runtime.GOMAXPROCS(was) })
 			return "redis://" + storetest.Proxy(t, storetest.Redis(t).Addr, storetest.ProxyOptions{Delay: 10 * time.Millisecond}).Addr
@@ -420,8 +426,8 @@ func TestRules(t *testing.T) {
 			}}.start(t)
 		}},
 		{want: "warning maxclients-near", name: "memcached", start: func(t *testing.T) string {
-			s := storetest.Memcached(t, "-c", "100")
-			for range 81 {
+			s := storetest.Memcached(t, "-c", "200")
+			for range 155 {
 				c, err := net.Dial("tcp", s.Addr)
 				if err != nil {
 					t.Fatal(err)
@@ -432,6 +438,9 @@ func TestRules(t *testing.T) {
 		}},
 	} {
 		t.Run(strings.ReplaceAll(strings.Join(strings.Fields(test.want + " " + test.name)[1:], "/"), " ", "-"), func(t *testing.T) {
+			if !test.alone {
+				t.Parallel()
+			}
 			o := quick()
 			url := test.start(t)
 			if test.set != nil {
@@ -440,7 +449,7 @@ func TestRules(t *testing.T) {
 			began := time.Now()
 			r := diagnose.Diagnose(t.Context(), target(t, url), o)
 			check(t, r, test.want)
-			t.Logf("%v", time.Since(began))
+			t.Logf("diagnosed in %v", time.Since(began))
 		})
 	}
 }
@@ -501,6 +510,7 @@ func TestServerCPUBound(t *testing.T) {
 
 // TestCPUThrottled runs the diagnosis as a process with a fifth of a core.
 func TestCPUThrottled(t *testing.T) {
+	t.Parallel()
 	group := filepath.Join("/sys/fs/cgroup/cpu", fmt.Sprintf("nsop-test-%d", os.Getpid()))
 	if err := os.Mkdir(group, 0o755); err != nil {
 		t.Fatalf("this test needs root and cgroup v1's controller cpu: %v", err)
@@ -519,6 +529,7 @@ func TestCPUThrottled(t *testing.T) {
 
 // TestBackgroundThrottled stops a process between its requests, as a platform does that lends CPU only for them.
 func TestBackgroundThrottled(t *testing.T) {
+	t.Parallel()
 	s := storetest.Redis(t)
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), "NSOP_TEST_HELPER=background", "NSOP_TEST_URL=redis://"+s.Addr)
@@ -578,6 +589,7 @@ func TestClean(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			target := target(t, url(t))
 			for range times {
 				r := diagnose.Diagnose(t.Context(), target, quick())

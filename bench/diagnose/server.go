@@ -142,6 +142,9 @@ func (d *diagnosis) facts(ctx context.Context) {
 			s.MaxClients = new(*most - *kept)
 		}
 	}
+	if kept := number(facts, []string{"reserved_fds"}); kept != nil && s.MaxClients != nil { // memcached's own
+		s.MaxClients = new(*s.MaxClients - *kept)
+	}
 	for name, what := range map[string]string{"rdb_bgsave_in_progress": "snapshot", "aof_rewrite_in_progress": "rewrite of the append-only file",
 		"loading": "loading its data"} {
 		if facts[name] == "1" {

@@ -3,6 +3,7 @@ package diagnose
 import (
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -68,8 +69,12 @@ func (p *printer) paint(sgr, s string) string {
 }
 
 func (p *printer) wrap(s, indent string) string {
-	return bench.Wrap(p.show(s), columns, indent)
+	// A number and its unit stay together.
+	kept := units.ReplaceAllString(p.show(s), "$1\x00$2")
+	return strings.ReplaceAll(bench.Wrap(kept, columns, indent), "\x00", " ")
 }
+
+var units = regexp.MustCompile(`([0-9]) (ns|us|ms|s|MB/s|vCPU)\b`)
 
 // line writes a name and a text that wraps below itself.
 func (p *printer) line(name, text string) {
