@@ -381,7 +381,7 @@ func (d *diagnosis) budget(list []*contender, names []string, m measures) {
 		d.r.Classes.Warm = x.lib.Latency
 		m.total = time.Duration(x.lib.Latency.P50NS)
 		b := &Budget{Operation: operation, Client: x.lib.Client, TotalNS: int64(m.total)}
-		if d.target.Wire == nil { // all of it is the library's
+		if d.target.Wire == nil && d.target.Kind != "redis" { // without a socket in between all of it is the library's
 			m.floor = 0
 		}
 		b.Parts = cut(m)

@@ -238,7 +238,7 @@ func (d *diagnosis) path(ctx context.Context) bool {
 	}
 	began := time.Now()
 	addr := d.addresses(ctx, addresses, port)
-	if addr == "" && d.Vantage.Platform != "local" && d.Vantage.InstanceAge < starting {
+	if addr == "" && young(d.r.Vantage) {
 		addr = d.await(ctx, addresses, port, began)
 	}
 	if addr == "" {

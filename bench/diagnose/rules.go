@@ -224,6 +224,9 @@ func noRoute(r *Report) *Finding {
 	if private {
 		finding.Cause = "the instance has no route to this private address: no VPC egress, one of another region or network, peering gone, or a firewall"
 	}
+	if young(r.Vantage) {
+		finding.Cause += "; or its egress is still starting: the instance is " + show(r.Vantage.InstanceAge) + " old"
+	}
 	finding.Evidence["private"] = private
 	return finding
 }
@@ -278,20 +281,35 @@ func loading(r *Report) *Finding {
 		Cause: "it has just been started, or a failover made it read its data anew", Next: askServer(r, "INFO persistence")}
 }
 
+// young tells whether the instance may still be getting its way into the network.
+func young(v *Vantage) bool { return v.Platform != "local" && v.InstanceAge < starting }
+
 func egressStarting(r *Report) *Finding {
-	if r.Path == nil || r.Path.FailedDials == 0 {
+	if r.Path == nil || !young(r.Vantage) {
 		return nil
 	}
-	f := &Finding{Severity: warning, Evidence: map[string]any{"failed_dials": r.Path.FailedDials, "starting_ns": r.Path.StartingNS,
-		"instance_age_ns": int64(r.Vantage.InstanceAge)},
-		Cause: "the instance's way into the network (Direct VPC egress, a connector) is set up while it already runs",
-		Next:  "gcloud run services update SERVICE --startup-probe=httpGet.path=/readyz,periodSeconds=5,failureThreshold=24"}
+	if r.Path.FailedDials == 0 { // a SYN that is repeated often enough gets through in the end
+		if len(r.Path.Addresses) == 0 || r.Path.Addresses[0].ConnectNS == nil || *r.Path.Addresses[0].ConnectNS < int64(synTimeout)*9/10 || r.Path.Retransmitted > 0 {
+			return nil
+		}
+		if s := r.Path.stage("connect"); s == nil || s.P50NS > int64(synTimeout)/2 {
+			return nil
+		}
+		return startingFinding(r, fmt.Sprintf("the first connect took %s, later ones %s; the instance is %s old", show(*r.Path.Addresses[0].ConnectNS),
+			show(r.Path.stage("connect").P50NS), show(r.Vantage.InstanceAge)))
+	}
 	if r.Path.StartingNS == 0 {
 		return nil // it never came: the failure has a rule of its own
 	}
-	f.Summary = fmt.Sprintf("%d dials failed before one succeeded, %s after the first; the instance is %s old", r.Path.FailedDials,
-		show(r.Path.StartingNS), show(r.Vantage.InstanceAge))
-	return f
+	return startingFinding(r, fmt.Sprintf("%d dials failed before one succeeded, %s after the first; the instance is %s old", r.Path.FailedDials,
+		show(r.Path.StartingNS), show(r.Vantage.InstanceAge)))
+}
+
+func startingFinding(r *Report, summary string) *Finding {
+	return &Finding{Severity: warning, Summary: summary, Evidence: map[string]any{"failed_dials": r.Path.FailedDials, "starting_ns": r.Path.StartingNS,
+		"first_connect_ns": r.Path.Addresses[0].ConnectNS, "instance_age_ns": int64(r.Vantage.InstanceAge)},
+		Cause: "the instance's way into the network (Direct VPC egress, a connector) is set up while it already runs",
+		Next:  "gcloud run services update " + shellWord(cmp.Or(r.Vantage.Service, "SERVICE")) + " --startup-probe=httpGet.path=/readyz,periodSeconds=5,failureThreshold=24"}
 }
 
 func dnsSlow(r *Report) *Finding {

@@ -49,6 +49,13 @@ func helper(name string) {
 		}
 		o.Background = &share
 	}
+	if name == "noisy" {
+		o.Observe = func(part string) {
+			if part == "vantage" {
+				fmt.Println("started")
+			}
+		}
+	}
 	t, err := store.Parse("redis", os.Getenv("NSOP_TEST_URL"), "", os.Getenv)
 	if err != nil {
 		panic(err)
@@ -280,6 +287,12 @@ func TestRules(t *testing.T) {
 				first.CompareAndSwap(0, now)
 				return now-first.Load() < int64(500*time.Millisecond)
 			}})
+		}},
+		{want: "warning egress-starting", name: "slow", set: func(o *diagnose.Options) {
+			o.Vantage.Platform, o.Vantage.InstanceAge = "cloud-run", 3*time.Second
+		}, start: func(t *testing.T) string {
+			first := true
+			return linked(t, storetest.LinkOptions{Drop: func([]byte) bool { was := first; first = false; return was }})
 		}},
 		{want: "warning syn-loss", start: func(t *testing.T) string {
 			ports, lost := map[int]bool{}, false
@@ -546,6 +559,24 @@ func TestBackgroundThrottled(t *testing.T) {
 		stdin.Close()
 	})
 	check(t, r, "warning background-throttled")
+}
+
+// TestNoisyVantage stops a process for a moment while it looks how much CPU it gets.
+func TestNoisyVantage(t *testing.T) {
+	t.Parallel()
+	s := storetest.Redis(t)
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), "NSOP_TEST_HELPER=noisy", "NSOP_TEST_URL=redis://"+s.Addr)
+	r := reportOf(t, cmd, func(out io.Reader) {
+		fmt.Fscanln(out, new(string))
+		time.Sleep(10 * time.Millisecond)
+		cmd.Process.Signal(syscall.SIGSTOP)
+		time.Sleep(80 * time.Millisecond)
+		cmd.Process.Signal(syscall.SIGCONT)
+	})
+	if got := grave(r); len(got) > 0 || len(r.Findings) == 0 || r.Findings[0].Rule != "noisy-vantage" || r.Vantage.LongestStallNS < int64(70*time.Millisecond) {
+		t.Errorf("found %+v", r.Findings)
+	}
 }
 
 // reportOf runs a helper and reads its report.
