@@ -36,6 +36,10 @@ var diagnoseFormats = []diagnoseFormat{
 	{"markdown", func(w io.Writer, r *diagnose.Report, o bench.EncodeOptions) error { return r.Markdown(w, o) }},
 }
 
+func isDiagnoseFormat(name string) bool {
+	return slices.ContainsFunc(diagnoseFormats, func(f diagnoseFormat) bool { return f.name == name })
+}
+
 // diagnose says where the time goes and what is wrong, also where the store can't be reached.
 func (s *Service) diagnose(w http.ResponseWriter, r *http.Request) error {
 	arrived := time.Now()

@@ -55,6 +55,7 @@ type route struct {
 	query   []string // parameters of its own
 	spec    bool     // takes the parameters of a benchmark
 	alias   bool     // another name of a route above
+	answers string   // the schema of its answer, where that is no report of a run
 	serve   func(*Service, http.ResponseWriter, *http.Request) error
 }
 
@@ -70,7 +71,7 @@ func routes() []route {
 		{methods: get, path: "/targets", doc: "Targets, their clients, the workloads each supports", serve: (*Service).targets},
 		{methods: getPost, path: "/bench/{target}", doc: "Run the default workloads", starts: true, spec: true, query: []string{"format"}, serve: (*Service).bench},
 		{methods: getPost, path: "/bench/{target}/{workloads}", doc: "Run workloads: a comma list or a group", starts: true, spec: true, query: []string{"format"}, serve: (*Service).bench},
-		{methods: getPost, path: "/diagnose/{target}", doc: "Where the time goes, and what is wrong", starts: true, query: diagnoseParameters, serve: (*Service).diagnose},
+		{methods: getPost, path: "/diagnose/{target}", doc: "Where the time goes, and what is wrong", starts: true, query: diagnoseParameters, answers: "Diagnosis", serve: (*Service).diagnose},
 		{methods: get, path: "/runs/{id}", doc: "A run that is going on, or one of the latest", query: []string{"format"}, serve: (*Service).run},
 		{methods: []string{http.MethodDelete}, path: "/runs/{id}", doc: "Stop a run and answer what it had measured", starts: true, query: []string{"format"}, serve: (*Service).stopRun},
 		{methods: get, path: "/health", doc: "The process is up", open: true, serve: (*Service).health},

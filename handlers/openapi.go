@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"cmp"
 	"net/http"
 	"regexp"
 	"slices"
@@ -63,8 +64,15 @@ func (s *Service) operation(rt route, method string) object {
 		parameters = append(parameters, object{"name": name, "in": "query", "description": doc, "schema": schema})
 	}
 	for _, name := range rt.query {
+		if doc, ok := queryDocs[name]; ok {
+			asQuery(name, doc, object{"type": "string"})
+			continue
+		}
 		var names []string
 		for _, f := range bench.Formats {
+			if rt.answers != "" && !isDiagnoseFormat(f.Name) {
+				continue
+			}
 			names = append(names, f.Name)
 		}
 		asQuery(name, "format of the answer; Accept chooses too", object{"type": "string", "enum": names})
@@ -83,13 +91,21 @@ func (s *Service) operation(rt route, method string) object {
 	if parameters != nil {
 		op["parameters"] = parameters
 	}
-	if rt.spec && method == http.MethodPost {
+	if (rt.spec || rt.answers != "") && method == http.MethodPost {
 		op["requestBody"] = object{"content": object{"application/json": object{"schema": body(rt)}}}
 	}
 	if !rt.open {
 		op["security"] = []any{object{}, object{"bearer": []string{}}, object{"basic": []string{}}}
 	}
 	return op
+}
+
+// queryDocs are the parameters of single endpoints.
+var queryDocs = map[string]string{
+	"client":     "client libraries, a comma list; the budget is the first's",
+	"timeout":    "bound on one stage and one operation",
+	"idle":       "how long to hold connections, a comma list of durations",
+	"background": "true: measure what work after this response gets of the CPU, and tell what it got after the one before",
 }
 
 // body is a JSON object with the names of the query.
@@ -99,6 +115,9 @@ func body(rt route) object {
 	properties := object{}
 	for _, name := range rt.query {
 		properties[name] = value
+	}
+	if !rt.spec {
+		return object{"type": "object", "properties": properties, "additionalProperties": false}
 	}
 	for _, p := range bench.Parameters {
 		properties[p.Name] = value
@@ -130,14 +149,20 @@ func responses(rt route) object {
 	if slices.Contains(rt.query, "format") {
 		reports := object{}
 		for _, f := range bench.Formats {
+			if rt.answers != "" && !isDiagnoseFormat(f.Name) {
+				continue
+			}
 			media, _, _ := strings.Cut(f.ContentType, ";")
 			reports[media] = object{"schema": object{"type": "string"}}
 		}
-		reports["application/json"] = object{"schema": ref("Report")}
+		reports["application/json"] = object{"schema": ref(cmp.Or(rt.answers, "Report"))}
 		answers["200"] = object{"description": "what was measured", "content": reports}
 		if rt.spec {
 			answers["417"] = object{"description": "what was measured; an assertion failed", "content": reports}
 		}
+	}
+	if rt.answers != "" {
+		problem("413", "429", "503")
 	}
 	if rt.spec {
 		answers["200"].(object)["content"].(object)["text/event-stream"] = object{"schema": object{"type": "string",
@@ -179,6 +204,16 @@ func schemas() object {
 			"results":    list(ref("Result")),
 			"assertions": list(fields(object{"expr": text, "actual": text, "row": text, "ok": yes})),
 			"warnings":   list(text),
+		}),
+		"Diagnosis": fields(object{
+			"started_at": object{"type": "string", "format": "date-time"}, "elapsed_ns": integer, "target": ref("Target"),
+			"findings": list(fields(object{"rule": text, "severity": object{"type": "string", "enum": []string{"info", "warning", "error"}},
+				"summary": text, "evidence": object{"type": "object"}, "cause": text, "next": text})),
+			"budget": object{"type": []string{"object", "null"}, "properties": object{"operation": text, "client": text, "total_ns": integer,
+				"parts": list(fields(object{"name": text, "ns": number})), "server_source": text}},
+			"vantage": object{"type": []string{"object", "null"}}, "path": object{"type": []string{"object", "null"}},
+			"server": object{"type": []string{"object", "null"}}, "client": object{"type": []string{"object", "null"}},
+			"classes": object{"type": "object"}, "idle": list(object{"type": "object"}), "unmeasured": mapOf(text),
 		}),
 		"Problem": object{"type": "object", "required": []string{"type", "title", "status", "detail", "results"}, "properties": object{
 			"type": text, "title": text, "status": integer, "detail": text, "parameter": text, "allowed": list(text),
