@@ -623,7 +623,7 @@ func (d *diagnosis) throughput(ctx context.Context) {
 	}
 	small, best := time.Duration(-1), time.Duration(-1)
 	began := time.Now()
-	for i := 0; i < 8 && (i == 0 || time.Since(began) < d.Effort/2); i++ {
+	for i := 0; i < 8 && (i < 4 && time.Since(began) < 2*time.Second || time.Since(began) < d.Effort/2); i++ {
 		started := time.Now()
 		if err := d.talk.Echo(4); err != nil {
 			d.unmeasured(part, err)

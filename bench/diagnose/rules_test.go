@@ -3,6 +3,7 @@ package diagnose_test
 import (
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -32,6 +33,10 @@ func TestMain(m *testing.M) {
 	if name := os.Getenv("NSOP_TEST_HELPER"); name != "" {
 		helper(name)
 		return
+	}
+	flag.Parse()
+	if err := flag.Set("test.parallel", "5"); err != nil { // most tests wait for a fault to take its time
+		panic(err)
 	}
 	os.Exit(m.Run())
 }
@@ -245,6 +250,7 @@ func TestRules(t *testing.T) {
 	short := func(d time.Duration) func(o *diagnose.Options) {
 		return func(o *diagnose.Options) { o.Timeout = d }
 	}
+	var promoted atomic.Bool
 	for _, test := range []struct {
 		want  string
 		name  string
@@ -391,14 +397,19 @@ func TestRules(t *testing.T) {
 			}
 			return "redis://" + replica.Addr
 		}},
-		{want: "warning failover", start: func(t *testing.T) string {
-			a, b := storetest.Redis(t), storetest.Redis(t)
-			began := time.Now()
-			return "redis://" + forwarder{upstream: func(int) string {
-				if time.Since(began) < 300*time.Millisecond {
-					return a.Addr
+		{want: "warning failover", set: func(o *diagnose.Options) {
+			o.Observe = func(part string) {
+				if part == "fan-out" {
+					promoted.Store(true)
 				}
-				return b.Addr
+			}
+		}, start: func(t *testing.T) string {
+			a, b := storetest.Redis(t), storetest.Redis(t)
+			return "redis://" + forwarder{upstream: func(int) string {
+				if promoted.Load() {
+					return b.Addr
+				}
+				return a.Addr
 			}}.start(t)
 		}},
 		{want: "warning maxclients-near", start: func(t *testing.T) string {
@@ -418,14 +429,14 @@ func TestRules(t *testing.T) {
 		{want: "warning pool-too-small", alone: true, start: func(t *testing.T) string {
 			was := runtime.GOMAXPROCS(1) // ten connections, by default
 			t.Cleanup(func() { runtime.GOMAXPROCS(was) })
-			return "redis://" + storetest.Proxy(t, storetest.Redis(t).Addr, storetest.ProxyOptions{Delay: 10 * time.Millisecond}).Addr
+			return "redis://" + storetest.Proxy(t, storetest.Redis(t).Addr, storetest.ProxyOptions{Delay: 7 * time.Millisecond}).Addr
 		}},
 		{want: "warning idle-limit", set: func(o *diagnose.Options) {
 			o.Idle = []time.Duration{50 * time.Millisecond, 1200 * time.Millisecond}
 		}, start: func(t *testing.T) string {
 			return "redis://" + forwarder{upstream: always(storetest.Redis(t).Addr), idle: 1000 * time.Millisecond}.start(t)
 		}},
-		{want: "warning hidden-retries", start: func(t *testing.T) string {
+		{want: "warning hidden-retries", set: func(o *diagnose.Options) { o.Effort = 500 * time.Millisecond }, start: func(t *testing.T) string {
 			return "redis://" + storetest.Proxy(t, storetest.Redis(t).Addr, storetest.ProxyOptions{CutAfter: 16_000}).Addr
 		}},
 		{want: "warning bandwidth-bound", start: func(t *testing.T) string {
