@@ -98,6 +98,7 @@ type Options struct {
 	Timeout     time.Duration // bound on one operation and on each stage of a dial
 	Sync        bool          // flush every write to disk
 	Protocol    string        // of Postgres: simple, extended or prepared
+	Defaults    bool          // pool and retries as the library has them by itself; Timeout holds none the less
 }
 
 // A Target is a configured store.
@@ -108,6 +109,8 @@ type Target struct {
 	Clients             []Client
 	Default             []string // clients measured where none is named
 	Syncs               bool     // it is on disk: writes can be flushed
+	// Wire is how to reach its server without a client library; nil for a store in this process.
+	Wire *Wire
 	// Connect opens a session: it returns once the store has answered.
 	Connect func(ctx context.Context, timeout time.Duration) (Session, error)
 }

@@ -146,12 +146,12 @@ func (p *Plan) Describe(report *Report) {
 		report.Suite = p.Suite.Name
 	}
 	for _, part := range p.Parts {
-		report.describe(part.Target, p.Several)
+		report.Describe(part.Target, p.Several)
 	}
 }
 
-// describe adds t, which is the only target unless there are several.
-func (r *Report) describe(t *Target, several bool) *TargetInfo {
+// Describe adds t, which is the only target unless there are several.
+func (r *Report) Describe(t *Target, several bool) *TargetInfo {
 	info := &TargetInfo{Name: t.Name, Kind: t.Kind, Address: t.Address, TLS: t.TLS, Embedded: t.Embedded}
 	if several {
 		r.Targets = append(r.Targets, info)
@@ -164,7 +164,7 @@ func (r *Report) describe(t *Target, several bool) *TargetInfo {
 // part measures what the plan has of one target.
 func (r *runner) part(ctx context.Context, part Part) error {
 	t := part.Target
-	info := r.report.describe(t, r.Several)
+	info := r.report.Describe(t, r.Several)
 	session, err := t.Connect(ctx, r.Spec.Timeout)
 	if err != nil {
 		return lostTarget(ctx, t, err)

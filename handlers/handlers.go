@@ -45,6 +45,8 @@ type Service struct {
 	http.Handler
 	runs  runs
 	ready readiness
+
+	background background
 }
 
 // A route is one line of the table of routes, from which the router and the OpenAPI description are made.
@@ -57,6 +59,7 @@ type route struct {
 	query   []string // parameters of its own
 	spec    bool     // takes the parameters of a benchmark
 	alias   bool     // another name of a route above
+	answers string   // the schema of its answer, where that is no report of a run
 	serve   func(*Service, http.ResponseWriter, *http.Request) error
 }
 
@@ -74,6 +77,7 @@ func routes() []route {
 		{methods: getPost, path: "/bench/{target}/{workloads}", doc: "Run workloads: a comma list or a group", starts: true, spec: true, query: []string{"format"}, serve: (*Service).bench},
 		{methods: getPost, path: "/suites/{suite}", doc: "Run a named plan that reproduces a published comparison", starts: true, spec: true, query: []string{"format", "target"}, serve: (*Service).suite},
 		{methods: getPost, path: "/limit/{target}/{workload}", doc: "Raise the concurrency, or with rate=auto the rate, until throughput stops growing or an assertion breaks", starts: true, spec: true, query: []string{"format"}, serve: (*Service).limit},
+		{methods: getPost, path: "/diagnose/{target}", doc: "Where the time goes, and what is wrong", starts: true, query: diagnoseParameters, answers: "Diagnosis", serve: (*Service).diagnose},
 		{methods: get, path: "/runs", doc: "The history, newest first; label.NAME searches too", query: runParameterNames(), serve: (*Service).listRuns},
 		{methods: []string{http.MethodPost}, path: "/runs", doc: "Store what was measured elsewhere: the body is a file", starts: true, query: append(importNames, "label.NAME"), serve: (*Service).importRuns},
 		{methods: get, path: "/runs/{id}", doc: "A run of the history, or how far one is that is going on", query: []string{"format"}, serve: (*Service).run},
@@ -162,7 +166,10 @@ func (s *Service) wrap(rt route) http.Handler {
 }
 
 // Drain ends the run that is going on, which then answers what it had measured, and refuses further ones.
-func (s *Service) Drain() { s.runs.drain() }
+func (s *Service) Drain() {
+	s.runs.drain()
+	s.background.end()
+}
 
 var (
 	errShutdown = errors.New("shutting down")

@@ -1,6 +1,7 @@
 package handlers
 
 import (
+	"cmp"
 	"net/http"
 	"regexp"
 	"slices"
@@ -72,8 +73,15 @@ func (s *Service) operation(rt route, method string) object {
 			asQuery(name, "one side: "+strings.Join(allowedSides(s.Compare.PublishedNames), ", "), object{"type": "string"})
 			continue
 		}
+		if doc, ok := queryDocs[name]; ok {
+			asQuery(name, doc, object{"type": "string"})
+			continue
+		}
 		var names []string
 		for _, f := range bench.Formats {
+			if rt.answers != "" && !isDiagnoseFormat(f.Name) {
+				continue
+			}
 			names = append(names, f.Name)
 		}
 		if rt.path == "/compare" {
@@ -98,13 +106,21 @@ func (s *Service) operation(rt route, method string) object {
 	if parameters != nil {
 		op["parameters"] = parameters
 	}
-	if rt.spec && method == http.MethodPost {
+	if (rt.spec || rt.answers != "") && method == http.MethodPost {
 		op["requestBody"] = object{"content": object{"application/json": object{"schema": body(rt)}}}
 	}
 	if !rt.open {
 		op["security"] = []any{object{}, object{"bearer": []string{}}, object{"basic": []string{}}}
 	}
 	return op
+}
+
+// queryDocs are the parameters of single endpoints.
+var queryDocs = map[string]string{
+	"client":     "client libraries, a comma list; the budget is the first's",
+	"timeout":    "bound on one stage and one operation",
+	"idle":       "how long to hold connections, a comma list of durations",
+	"background": "true: measure what work after this response gets of the CPU, and tell what it got after the one before",
 }
 
 // body is a JSON object with the names of the query.
@@ -114,6 +130,9 @@ func body(rt route) object {
 	properties := object{}
 	for _, name := range rt.query {
 		properties[name] = value
+	}
+	if !rt.spec {
+		return object{"type": "object", "properties": properties, "additionalProperties": false}
 	}
 	for _, p := range bench.Parameters {
 		properties[p.Name] = value
@@ -154,10 +173,13 @@ func responses(rt route) object {
 	if slices.Contains(rt.query, "format") {
 		reports := object{}
 		for _, f := range bench.Formats {
+			if rt.answers != "" && !isDiagnoseFormat(f.Name) {
+				continue
+			}
 			media, _, _ := strings.Cut(f.ContentType, ";")
 			reports[media] = object{"schema": object{"type": "string"}}
 		}
-		reports["application/json"] = object{"schema": ref("Report")}
+		reports["application/json"] = object{"schema": ref(cmp.Or(rt.answers, "Report"))}
 		if strings.HasPrefix(rt.path, "/limit/") {
 			reports["application/json"] = object{"schema": ref("Limit")}
 		}
@@ -175,6 +197,9 @@ func responses(rt route) object {
 		comparison["application/json"] = object{"schema": ref("Comparison")}
 		answers["200"] = object{"description": "the comparison", "content": comparison}
 		problem("404")
+	}
+	if rt.answers != "" {
+		problem("413", "429", "503")
 	}
 	if rt.spec {
 		answers["200"].(object)["content"].(object)["text/event-stream"] = object{"schema": object{"type": "string",
@@ -241,6 +266,16 @@ func schemas() object {
 		}),
 		"Side":   fields(object{"description": text, "runs": list(text), "reports": integer, "samples": integer}),
 		"Sample": fields(object{"median": number, "n": integer}),
+		"Diagnosis": fields(object{
+			"started_at": object{"type": "string", "format": "date-time"}, "elapsed_ns": integer, "target": ref("Target"),
+			"findings": list(fields(object{"rule": text, "severity": object{"type": "string", "enum": []string{"info", "warning", "error"}},
+				"summary": text, "evidence": object{"type": "object"}, "cause": text, "next": text})),
+			"budget": object{"type": []string{"object", "null"}, "properties": object{"operation": text, "client": text, "total_ns": integer,
+				"parts": list(fields(object{"name": text, "ns": number})), "server_source": text}},
+			"vantage": object{"type": []string{"object", "null"}}, "path": object{"type": []string{"object", "null"}},
+			"server": object{"type": []string{"object", "null"}}, "client": object{"type": []string{"object", "null"}},
+			"classes": object{"type": "object"}, "idle": list(object{"type": "object"}), "unmeasured": mapOf(text),
+		}),
 		"Problem": object{"type": "object", "required": []string{"type", "title", "status", "detail", "results"}, "properties": object{
 			"type": text, "title": text, "status": integer, "detail": text, "parameter": text, "allowed": list(text),
 			"error_kind": object{"type": "string", "enum": bench.Kinds}, "estimated_seconds": object{"type": "number"},

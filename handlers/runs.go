@@ -34,7 +34,7 @@ type running struct {
 	progress bench.Progress
 	results  []*bench.Result
 	started  time.Time
-	plan     *bench.Plan
+	describe func(*bench.Report) // says what is measured
 }
 
 // An ended is a run with the error that ended it, if one did.
@@ -81,7 +81,7 @@ func (rs *runs) state(id string) (*bench.Report, bench.Progress, bool) {
 	report := &bench.Report{Run: id, StartedAt: rs.now.started.UTC(), ElapsedNS: int64(time.Since(rs.now.started)),
 		Results:  slices.Clone(rs.now.results),
 		Warnings: []string{fmt.Sprintf("still running: %d of %d rows are done", p.Row, p.Rows)}}
-	rs.now.plan.Describe(report)
+	rs.now.describe(report)
 	return report, p, true
 }
 
@@ -139,7 +139,7 @@ func (s *Service) perform(ctx context.Context, plan *bench.Plan, o origin, obser
 	defer cancel(nil)
 	ctx, stop := context.WithTimeoutCause(ctx, plan.Limits.Total, errTotal)
 	defer stop()
-	run := &running{id: uuid.Must(uuid.NewV7()).String(), cancel: cancel, done: make(chan struct{}), started: time.Now(), plan: plan}
+	run := &running{id: uuid.Must(uuid.NewV7()).String(), cancel: cancel, done: make(chan struct{}), started: time.Now(), describe: plan.Describe}
 	estimate := plan.Estimate(0)
 	run.progress = bench.Progress{Run: run.id, Rows: plan.Size(), Estimate: estimate, Seconds: estimate.Seconds()}
 	if err := s.runs.begin(run); err != nil {

@@ -7,6 +7,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -42,6 +43,8 @@ type dialer struct {
 	timeout time.Duration
 	ended   context.Context // done once the dialer is closed
 	end     context.CancelFunc
+
+	dials atomic.Int64 // connections opened so far
 
 	mu    sync.Mutex
 	conns map[*net.TCPConn]struct{}
@@ -79,6 +82,7 @@ func (d *dialer) dialNode(ctx context.Context, _, addr string) (net.Conn, error)
 		tcp.Close()
 		return nil, at("dial", err)
 	}
+	d.dials.Add(1)
 	if e.tls == nil {
 		return tcp, nil
 	}

@@ -35,6 +35,9 @@ func openGomemcache(ctx context.Context, servers fleet, o bench.Options) (bench.
 	}
 	s := &gomemcache{servers: servers, client: memcache.NewFromSelector(&list), o: o}
 	s.client.Timeout, s.client.MaxIdleConns = o.Timeout, o.Connections
+	if o.Defaults {
+		s.client.MaxIdleConns = 0
+	}
 	proven := make([]*provenConns, len(servers))
 	err := servers.each(ctx, func(ctx context.Context, i int) (err error) {
 		proven[i], err = proveConns(ctx, servers[i], o)
@@ -165,6 +168,14 @@ func (s *gomemcache) Info() bench.Info {
 	settings["max_idle_conns"] = s.o.Connections // for each server; there is no bound on those in use
 	settings["pooling"] = "a pooled connection for each operation"
 	return bench.Info{Connections: s.servers.open(), Settings: settings}
+}
+
+// Pool says how many connections the library opened: it has no bound on those in use.
+func (s *gomemcache) Pool() (p bench.PoolStats) {
+	for _, d := range s.servers {
+		p.Dials += d.dials.Load()
+	}
+	return p
 }
 
 func (s *gomemcache) Close() error {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"syscall"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
@@ -24,7 +25,7 @@ func openGoRedis(ctx context.Context, d *dialer, e endpoint, o bench.Options) (b
 	// The library writes what fails to standard error beside returning it. The setting is the library's own and
 	// belongs to the process; setting it again changes nothing.
 	redis.SetLogger(quiet{})
-	s := &goRedis{dialer: d, o: o, rdb: redis.NewClient(&redis.Options{
+	options := &redis.Options{
 		Addr:                       e.addr,
 		CredentialsProviderContext: e.login,
 		DB:                         e.db,
@@ -44,7 +45,11 @@ func openGoRedis(ctx context.Context, d *dialer, e endpoint, o bench.Options) (b
 		MaintNotificationsConfig: &maintnotifications.Config{
 			Mode: maintnotifications.ModeDisabled,
 		},
-	})}
+	}
+	if o.Defaults {
+		options.MaxRetries, options.DialerRetries, options.PoolTimeout, options.PoolSize = 0, 0, 0, 0
+	}
+	s := &goRedis{dialer: d, o: o, rdb: redis.NewClient(options)}
 	if err := proveGoRedis(ctx, s.rdb, e, o); err != nil {
 		s.Close()
 		return nil, err
@@ -146,6 +151,13 @@ func (s *goRedis) Info() bench.Info {
 		"identity": false, "maintenance_notifications": false,
 		"pooling": "a pooled connection for each operation",
 	}}
+}
+
+// Pool says how the library's pool was used.
+func (s *goRedis) Pool() bench.PoolStats {
+	p := s.rdb.PoolStats()
+	return bench.PoolStats{Size: s.rdb.Options().PoolSize, Dials: s.dialer.dials.Load(), Waits: int64(p.WaitCount),
+		WaitTime: time.Duration(p.WaitDurationNs), Timeouts: int64(p.Timeouts)}
 }
 
 func (s *goRedis) Close() error {

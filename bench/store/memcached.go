@@ -26,7 +26,7 @@ func parseMemcached(s scheme, name, rest, _ string, _ func(string) string) (*ben
 		return nil, err
 	}
 	return describe(&bench.Target{
-		Name: name, Kind: "memcached", Address: strings.Join(servers, ","),
+		Name: name, Kind: "memcached", Address: strings.Join(servers, ","), Wire: memcachedWire(servers[0]),
 		Connect: func(ctx context.Context, timeout time.Duration) (bench.Session, error) {
 			return connectMemcached(ctx, servers, timeout)
 		},
@@ -262,7 +262,7 @@ var memcachedCalls = map[string][]string{
 func (s *memcachedSession) Counters(ctx context.Context, command string) (bench.Counters, error) {
 	var sum bench.Counters
 	err := s.use(ctx, func(n *memcachedNode) error {
-		stats, err := n.stats()
+		stats, err := n.stats("stats")
 		if err != nil {
 			return at("stats", err)
 		}
@@ -282,9 +282,9 @@ func (s *memcachedSession) Counters(ctx context.Context, command string) (bench.
 	return sum, nil
 }
 
-// stats returns the server's general statistics.
-func (n *memcachedNode) stats() (map[string]string, error) {
-	line, err := n.ask("stats")
+// stats returns the server's answer to command, which is stats or a kind of it.
+func (n *memcachedNode) stats(command string) (map[string]string, error) {
+	line, err := n.ask(command)
 	stats := map[string]string{}
 	for ; err == nil && line != "END"; line, err = n.line() {
 		fields := strings.SplitN(line, " ", 3)

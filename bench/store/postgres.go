@@ -38,7 +38,7 @@ func parsePostgres(s scheme, name, rest, password string, getenv func(string) st
 		return nil, err
 	}
 	return describe(&bench.Target{
-		Name: name, Kind: "postgres", Address: e.addr, TLS: e.tls != nil,
+		Name: name, Kind: "postgres", Address: e.addr, TLS: e.tls != nil, Wire: postgresWire(e, database),
 		Connect: func(ctx context.Context, timeout time.Duration) (bench.Session, error) {
 			return connectPostgres(ctx, e, database, timeout)
 		},
@@ -154,7 +154,7 @@ func postgresTLS(u *url.URL, getenv func(string) string) (*tls.Config, error) {
 	return conf, nil
 }
 
-// postgresConfig is how to connect through d. Nothing is taken from the PG* variables or the files that libpq reads.
+// postgresConfig is how to connect through d, or as the caller sets DialFunc where that is nil. Nothing is taken from the PG* variables or the files that libpq reads.
 func postgresConfig(d *dialer, e endpoint, database, protocol string) (*pgx.ConnConfig, error) {
 	c, err := pgx.ParseConfig("host=localhost user=nsop sslmode=disable passfile=''")
 	if err != nil {
@@ -166,7 +166,9 @@ func postgresConfig(d *dialer, e endpoint, database, protocol string) (*pgx.Conn
 	c.TLSConfig, c.Fallbacks, c.ConnectTimeout = e.tls, nil, 0
 	c.ValidateConnect, c.AfterConnect, c.OnNotice = nil, nil, nil
 	c.RuntimeParams = map[string]string{"application_name": "nsop", "client_encoding": "UTF8"}
-	c.DialFunc = d.dialNet
+	if d != nil {
+		c.DialFunc = d.dialNet
+	}
 	c.LookupFunc = func(_ context.Context, host string) ([]string, error) { return []string{host}, nil } // the dialer does
 	c.DefaultQueryExecMode = postgresModes[protocol]
 	return c, nil

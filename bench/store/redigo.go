@@ -125,6 +125,12 @@ func (s *redigo) Info() bench.Info {
 	}}
 }
 
+// Pool says how the library's pool was used.
+func (s *redigo) Pool() bench.PoolStats {
+	p := s.pool.Stats()
+	return bench.PoolStats{Size: s.pool.MaxActive, Dials: s.dialer.dials.Load(), Waits: p.WaitCount, WaitTime: p.WaitDuration}
+}
+
 func (s *redigo) Close() error {
 	s.dialer.close() // first: the pool closes only what is idle
 	return s.pool.Close()

@@ -29,7 +29,7 @@ func parseRedis(s scheme, name, rest, password string, getenv func(string) strin
 		return nil, err
 	}
 	return describe(&bench.Target{
-		Name: name, Kind: "redis", Address: e.addr, TLS: s.tls,
+		Name: name, Kind: "redis", Address: e.addr, TLS: s.tls, Wire: redisWire(e),
 		Connect: func(ctx context.Context, timeout time.Duration) (bench.Session, error) {
 			s, err := connectRedis(ctx, e, timeout)
 			if err != nil {

@@ -54,7 +54,7 @@ func openRueidis(ctx context.Context, d *dialer, e endpoint, o bench.Options) (b
 		Dialer:            net.Dialer{Timeout: o.Timeout, KeepAlive: pingGap},
 		ConnWriteTimeout:  o.Timeout,
 		ClientSetInfo:     rueidis.DisableClientSetInfo,
-		DisableRetry:      true,
+		DisableRetry:      !o.Defaults,
 		DisableCache:      true,
 		AlwaysRESP2:       true,
 		ForceSingleClient: true,
@@ -164,6 +164,9 @@ func (s *multiplexed) Info() bench.Info {
 		"multiplexing": "operations share connections and round trips",
 	}}
 }
+
+// Pool says how many connections were opened: operations share them and wait for none.
+func (s *multiplexed) Pool() bench.PoolStats { return bench.PoolStats{Dials: s.dialer.dials.Load()} }
 
 func (s *multiplexed) Close() error {
 	s.dialer.close() // first: the client would send a PING on each connection and wait for it

@@ -26,8 +26,12 @@ func openRueidisCluster(ctx context.Context, d *dialer, e endpoint, o bench.Opti
 	defer context.AfterFunc(ctx, d.close)()
 	c, err := rueidis.NewClient(rueidis.ClientOption{
 		InitAddress: []string{e.addr},
-		Username:    e.user,
-		Password:    e.password,
+		AuthCredentialsFn: func(rueidis.AuthCredentialsContext) (rueidis.AuthCredentials, error) {
+			ctx, cancel := context.WithTimeout(d.ended, o.Timeout)
+			defer cancel()
+			user, password, err := e.login(ctx)
+			return rueidis.AuthCredentials{Username: user, Password: password}, err
+		},
 		// Beside the dialer, which does without, since it tells which of a node's two ports is meant.
 		TLSConfig: e.tls,
 		DialCtxFn: func(ctx context.Context, addr string, _ *net.Dialer, _ *tls.Config) (net.Conn, error) {
