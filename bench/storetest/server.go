@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -37,6 +38,7 @@ type RedisServer struct {
 	out  *bytes.Buffer
 	tls  *tls.Config
 	pass string
+	bus  int           // port of the cluster's bus
 	done chan struct{} // closed once the process has been waited for
 }
 
@@ -51,6 +53,13 @@ func Redis(t testing.TB, args ...string) *RedisServer {
 // by an authority of its own.
 func RedisTLS(t testing.TB, args ...string) *RedisServer {
 	t.Helper()
+	s, certificate := secureRedis(t)
+	return start(t, &s, append(certificate, args...)...)
+}
+
+// secureRedis returns a server that has TLS and does not run yet, and the arguments that its certificate takes.
+func secureRedis(t testing.TB) (s RedisServer, args []string) {
+	t.Helper()
 	dir := t.TempDir()
 	ca, cert, key := certificates(t)
 	write := func(name string, data []byte) string {
@@ -62,11 +71,11 @@ func RedisTLS(t testing.TB, args ...string) *RedisServer {
 	}
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(ca)
-	s := &RedisServer{CA: write("ca.pem", ca), CAPEM: string(ca), tls: &tls.Config{RootCAs: pool, ServerName: "127.0.0.1"}}
-	return start(t, s, append([]string{
+	s = RedisServer{CA: write("ca.pem", ca), CAPEM: string(ca), tls: &tls.Config{RootCAs: pool, ServerName: "127.0.0.1"}}
+	return s, []string{
 		"--tls-cert-file", write("cert.pem", cert), "--tls-key-file", write("key.pem", key),
 		"--tls-ca-cert-file", s.CA, "--tls-auth-clients", "no",
-	}, args...)...)
+	}
 }
 
 func start(t testing.TB, s *RedisServer, args ...string) *RedisServer {
@@ -97,6 +106,10 @@ func (s *RedisServer) try(t testing.TB, bin string, args []string) bool {
 	ports := []string{"--port", strconv.Itoa(s.Port)}
 	if s.tls != nil {
 		ports = []string{"--port", "0", "--tls-port", strconv.Itoa(s.Port)}
+	}
+	if slices.Contains(args, "--cluster-enabled") { // which has its bus at the port plus 10000 otherwise
+		s.bus = freePort(t)
+		ports = append(ports, "--cluster-port", strconv.Itoa(s.bus))
 	}
 	s.out = &bytes.Buffer{}
 	s.Cmd = exec.Command(bin, append(append(ports,
@@ -228,7 +241,7 @@ func certificates(t testing.TB) (ca, cert, key []byte) {
 		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "storetest"},
 		NotBefore: authority.NotBefore, NotAfter: authority.NotAfter,
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"localhost"},
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}, // a node of a cluster is both
 	}
 	ca, caKey := sign(authority, authority, nil)
 	cert, serverKey := sign(server, authority, caKey)
