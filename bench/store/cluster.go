@@ -54,7 +54,7 @@ func connectCluster(ctx context.Context, e endpoint, timeout time.Duration) (ben
 	server := one.Server()
 	one.Close()
 	s := &clusterSession{at: e, timeout: timeout, server: server, dialer: newDialer(e, timeout)}
-	s.rdb = newClusterClient(s.dialer, e, bench.Options{Connections: 4, Timeout: timeout})
+	s.rdb = newClusterClient(s.dialer, e, bench.Options{Connections: 4, Timeout: timeout}, false)
 	if err := s.use(ctx, s.greet); err != nil {
 		s.Close()
 		return nil, err
