@@ -3,11 +3,13 @@ package store
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -58,11 +60,93 @@ func TestCluster(t *testing.T) {
 	nodes := storetest.Cluster(t)
 	target := mustParse(t, "redis+cluster://"+nodes[1].Addr)
 	t.Run("Stores", func(t *testing.T) { testClusterStores(t, nodes, target) })
-	t.Run("Session", func(t *testing.T) { testClusterSession(t, nodes) })
-	t.Run("Scheme", func(t *testing.T) { testClusterScheme(t, nodes) })
-	t.Run("Spread", func(t *testing.T) { testClusterSpread(t, nodes, target) })
-	t.Run("Catalogue", func(t *testing.T) { testClusterCatalogue(t, nodes, target) })
-	t.Run("Moved", func(t *testing.T) { testClusterMoved(t, nodes, target) })
+	// The others have clusters of their own, most of which they wait for.
+	t.Run("Shared", func(t *testing.T) {
+		t.Parallel()
+		t.Run("Session", func(t *testing.T) { testClusterSession(t, nodes) })
+		t.Run("Scheme", func(t *testing.T) { testClusterScheme(t, nodes) })
+		t.Run("Spread", func(t *testing.T) { testClusterSpread(t, nodes, target) })
+		t.Run("Catalogue", func(t *testing.T) { testClusterCatalogue(t, nodes, target) })
+		t.Run("Moved", func(t *testing.T) { testClusterMoved(t, nodes, target) })
+	})
+	t.Run("TLS", func(t *testing.T) {
+		t.Parallel()
+		testClusterTLS(t)
+	})
+	for _, client := range clusterClients {
+		t.Run("Kill/"+client, func(t *testing.T) {
+			t.Parallel()
+			testClusterNodeDies(t, client, (*storetest.RedisServer).Kill, "refused", "reset", "other")
+		})
+		t.Run("Stop/"+client, func(t *testing.T) {
+			t.Parallel()
+			testClusterNodeDies(t, client, (*storetest.RedisServer).Pause, "timeout", "other")
+		})
+	}
+}
+
+// TestClusterRetries has a cluster of one node fail in all ways that pass: an operation reaches it once, and once more for
+// each redirect that is followed.
+func TestClusterRetries(t *testing.T) {
+	for _, c := range []struct {
+		reply, kind string
+		most        int32
+	}{
+		{"-LOADING Redis is loading the dataset in memory\r\n", "loading", 1},
+		{"-TRYAGAIN Multiple keys request during rehashing of slot\r\n", "moved", 1},
+		{"-CLUSTERDOWN The cluster is down\r\n", "other", 1},
+		{"-MASTERDOWN Link with MASTER is down\r\n", "other", 1},
+		{"", "reset", 1},
+		{"MOVED", "moved", 1 + maxRedirects},
+	} {
+		var (
+			gets atomic.Int32
+			addr atomic.Value
+		)
+		addr.Store(fake(t, func(cmd []string) string {
+			host, port, _ := net.SplitHostPort(addr.Load().(string))
+			switch strings.ToUpper(cmd[0]) {
+			case "CLUSTER":
+				return "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n" + host + "\r\n:" + port + "\r\n"
+			case "PING", "COMMAND": // an array of no commands
+				return "*0\r\n"
+			case "GET":
+				gets.Add(1)
+				if c.reply == "MOVED" {
+					return "-MOVED 1 " + addr.Load().(string) + "\r\n"
+				}
+				return c.reply
+			}
+			return healthy(cmd)
+		}))
+		for _, client := range clusterClients {
+			e := endpoint{addr: addr.Load().(string)}
+			s, err := openRedis(t.Context(), clusterKind, client, e, bench.Options{Connections: 1, Timeout: 20 * time.Second})
+			if err != nil {
+				t.Fatalf("%s: %v", client, err)
+			}
+			for _, n := range []int{1, 2} {
+				gets.Store(0)
+				cmds, replies := make([]bench.Cmd, n), make([]bench.Reply, n)
+				for i := range cmds {
+					cmds[i] = bench.Cmd{"GET", "a"}
+				}
+				s.(bench.Commander).Do(t.Context(), cmds, replies)
+				for _, r := range replies {
+					if bench.Kind(r.Err) != c.kind {
+						t.Errorf("%s, %d of %q: %v of kind %s, want %s", client, n, c.reply, r.Err, bench.Kind(r.Err), c.kind)
+					}
+				}
+				if most := c.most * int32(n); gets.Load() > most {
+					t.Errorf("%s, %d of %q: the server saw %d GET, want at most %d", client, n, c.reply, gets.Load(), most)
+				}
+			}
+			if _, err := s.Get(t.Context(), "a"); bench.Kind(err) != c.kind {
+				t.Errorf("%s, Get of %q: %v", client, c.reply, err)
+			}
+			s.Close()
+		}
+	}
 }
 
 func testClusterStores(t *testing.T, nodes storetest.ClusterNodes, target *bench.Target) {
@@ -260,24 +344,6 @@ func testClusterMoved(t *testing.T, nodes storetest.ClusterNodes, target *bench.
 	}
 }
 
-// TestClusters are the tests that need a cluster of their own, most of which they wait for.
-func TestClusters(t *testing.T) {
-	for _, client := range clusterClients {
-		t.Run("kill/"+client, func(t *testing.T) {
-			t.Parallel()
-			testClusterNodeDies(t, client, (*storetest.RedisServer).Kill, "refused", "reset", "other")
-		})
-		t.Run("stop/"+client, func(t *testing.T) {
-			t.Parallel()
-			testClusterNodeDies(t, client, (*storetest.RedisServer).Pause, "timeout", "other")
-		})
-	}
-	t.Run("tls", func(t *testing.T) {
-		t.Parallel()
-		testClusterTLS(t)
-	})
-}
-
 // testClusterNodeDies has one of three nodes end, or stop answering, in the middle of a row: the others' operations are
 // counted, the target is lost, and what had been measured is in the report.
 func testClusterNodeDies(t *testing.T, client string, end func(*storetest.RedisServer, testing.TB), kinds ...string) {
@@ -321,10 +387,10 @@ func testClusterTLS(t *testing.T) {
 	at := func(password string) *bench.Target {
 		return mustParse(t, "valkeys+cluster://bench:"+url.QueryEscape(password)+"@"+nodes[2].Addr+"?ca="+url.QueryEscape(nodes[0].CA))
 	}
-	report, err := run(t, at("s:cret"), "redis-benchmark", ignore, func(s *bench.Spec) {
+	report, err := run(t, at("s:cret"), "set,get,lpush", ignore, func(s *bench.Spec) {
 		s.Keyspace, s.Verify, s.Flavor = []int{100}, true, "compatible"
 	})
-	if err != nil || len(report.Results) < 20 || !report.Target.TLS || report.Target.Mode != "cluster" {
+	if err != nil || len(report.Results) != 6 || !report.Target.TLS || report.Target.Mode != "cluster" {
 		t.Errorf("%v, %d results, target %+v", err, len(report.Results), report.Target)
 	}
 	for _, r := range report.Results {
