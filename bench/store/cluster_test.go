@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -125,13 +126,14 @@ func TestClusterRetries(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%s: %v", client, err)
 			}
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second) // were it repeated until it succeeds
 			for _, n := range []int{1, 2} {
 				gets.Store(0)
 				cmds, replies := make([]bench.Cmd, n), make([]bench.Reply, n)
 				for i := range cmds {
 					cmds[i] = bench.Cmd{"GET", "a"}
 				}
-				s.(bench.Commander).Do(t.Context(), cmds, replies)
+				s.(bench.Commander).Do(ctx, cmds, replies)
 				for _, r := range replies {
 					if bench.Kind(r.Err) != c.kind {
 						t.Errorf("%s, %d of %q: %v of kind %s, want %s", client, n, c.reply, r.Err, bench.Kind(r.Err), c.kind)
@@ -141,10 +143,11 @@ func TestClusterRetries(t *testing.T) {
 					t.Errorf("%s, %d of %q: the server saw %d GET, want at most %d", client, n, c.reply, gets.Load(), most)
 				}
 			}
-			if _, err := s.Get(t.Context(), "a"); bench.Kind(err) != c.kind {
+			if _, err := s.Get(ctx, "a"); bench.Kind(err) != c.kind {
 				t.Errorf("%s, Get of %q: %v", client, c.reply, err)
 			}
 			s.Close()
+			cancel()
 		}
 	}
 }
