@@ -143,8 +143,9 @@ func TestClusterRetries(t *testing.T) {
 					t.Errorf("%s, %d of %q: the server saw %d GET, want at most %d", client, n, c.reply, gets.Load(), most)
 				}
 			}
-			if _, err := s.Get(ctx, "a"); bench.Kind(err) != c.kind {
-				t.Errorf("%s, Get of %q: %v", client, c.reply, err)
+			gets.Store(0)
+			if _, err := s.Get(ctx, "a"); bench.Kind(err) != c.kind || gets.Load() > c.most {
+				t.Errorf("%s, Get of %q: %v; the server saw %d GET, want at most %d", client, c.reply, err, gets.Load(), c.most)
 			}
 			s.Close()
 			cancel()
