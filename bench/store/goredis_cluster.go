@@ -39,11 +39,11 @@ func (s *goRedisCluster) ready(ctx context.Context, e endpoint) error {
 	case err == nil:
 		s.policy = true
 	case answered(err):
-		// Where COMMAND is refused, the library would ask for it again, up to three nodes, before each operation.
+		// Where COMMAND is refused, the library would ask for it again, of up to three nodes, before each operation.
 		s.rdb.Close()
 		s.rdb = newClusterClient(s.dialer, e, s.o, false)
 	default:
-		return err
+		return refusal(ctx, e, s.o, err)
 	}
 	// All workers may need the same node at once, so each node has as many connections as there are workers.
 	return s.rdb.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
