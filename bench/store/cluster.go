@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -39,6 +40,8 @@ type clusterSession struct {
 	server  bench.Server
 	dialer  *dialer
 	rdb     *redis.ClusterClient
+
+	held *redis.PubSub // while a run is registered; nil: none is
 }
 
 // slotCount is how many slots the keys of a cluster are spread over.
@@ -54,7 +57,7 @@ func connectCluster(ctx context.Context, e endpoint, timeout time.Duration) (ben
 	server := one.Server()
 	one.Close()
 	s := &clusterSession{at: e, timeout: timeout, server: server, dialer: newDialer(e, timeout)}
-	s.rdb = newClusterClient(s.dialer, e, bench.Options{Connections: 4, Timeout: timeout})
+	s.rdb = newClusterClient(s.dialer, e, bench.Options{Connections: 4, Timeout: timeout}, false)
 	if err := s.use(ctx, s.greet); err != nil {
 		s.Close()
 		return nil, err
@@ -221,7 +224,16 @@ func (s *clusterSession) Remove(ctx context.Context, keys iter.Seq[string]) erro
 	return nil
 }
 
+// Register also subscribes to a channel of the run's name, as on a single server.
 func (s *clusterSession) Register(ctx context.Context, run, note string) error {
+	err := s.ledger(ctx, "subscribe", func(ctx context.Context) error {
+		s.held = s.rdb.Subscribe(ctx, channelOf(run))
+		_, err := s.held.Receive(ctx)
+		return err
+	})
+	if err != nil {
+		return err
+	}
 	return s.ledger(ctx, "hset", func(ctx context.Context) error { return s.rdb.HSet(ctx, leftKey, run, note).Err() })
 }
 
@@ -230,11 +242,39 @@ func (s *clusterSession) Registered(ctx context.Context) (notes map[string]strin
 		notes, err = s.rdb.HGetAll(ctx, leftKey).Result()
 		return err
 	})
-	return notes, err
+	if err != nil {
+		return nil, err
+	}
+	for run := range notes {
+		var subscribers atomic.Int64
+		err := s.ledger(ctx, "pubsub", func(ctx context.Context) error {
+			return s.rdb.ForEachShard(ctx, func(ctx context.Context, node *redis.Client) error {
+				counts, err := node.PubSubNumSub(ctx, channelOf(run)).Result()
+				subscribers.Add(counts[channelOf(run)])
+				return err
+			})
+		})
+		if err != nil {
+			return nil, err
+		}
+		if subscribers.Load() > 0 {
+			delete(notes, run) // it is going on elsewhere
+		}
+	}
+	return notes, nil
 }
 
 func (s *clusterSession) Unregister(ctx context.Context, run string) error {
+	s.release()
 	return s.ledger(ctx, "hdel", func(ctx context.Context) error { return s.rdb.HDel(ctx, leftKey, run).Err() })
+}
+
+// release ends the subscription of a run that was registered.
+func (s *clusterSession) release() {
+	if s.held != nil {
+		s.held.Close() // fails where its socket is closed already
+		s.held = nil
+	}
 }
 
 // ledger performs a command. Who may not keep notes has none, as on a single server.
@@ -248,6 +288,7 @@ func (s *clusterSession) ledger(ctx context.Context, command string, f func(ctx 
 
 // Close closes the session's own connections.
 func (s *clusterSession) Close() error {
+	s.release()
 	s.dialer.close()
 	s.rdb.Close() // fails: its sockets are closed already
 	return nil

@@ -62,16 +62,16 @@ func proveGoRedis(ctx context.Context, rdb *redis.Client, e endpoint, o bench.Op
 	return prove(ctx, o, func(ctx context.Context) (func() error, error) {
 		conn := rdb.Conn()
 		err := conn.Echo(ctx, "nsop").Err()
-		if errors.Is(err, io.EOF) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET) {
-			err = refusal(ctx, e, o, err)
-		}
-		return conn.Close, err
+		return conn.Close, refusal(ctx, e, o, err)
 	})
 }
 
-// refusal adds to err, a broken connection, what the server says to a bare socket: a server without room for another
-// client says so and hangs up, but this library takes the first error reply for an old server's answer to HELLO.
+// refusal adds to err, where it is a broken connection, what the server says to a bare socket: a server without room for
+// another client says so and hangs up, but this library takes the first error reply for an old server's answer to HELLO.
 func refusal(ctx context.Context, e endpoint, o bench.Options, err error) error {
+	if !errors.Is(err, io.EOF) && !errors.Is(err, syscall.EPIPE) && !errors.Is(err, syscall.ECONNRESET) {
+		return err
+	}
 	d := newDialer(e, o.Timeout)
 	defer d.close()
 	s, cause := openFloor(ctx, d, e, bench.Options{Connections: 1, Timeout: o.Timeout})

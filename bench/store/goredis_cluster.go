@@ -19,24 +19,42 @@ type goRedisCluster struct {
 	rdb     *redis.ClusterClient
 	o       bench.Options
 	masters atomic.Int64 // when it was opened
+	policy  bool         // the server says how commands are routed
 }
 
 func openGoRedisCluster(ctx context.Context, d *dialer, e endpoint, o bench.Options) (bench.Store, error) {
-	s := &goRedisCluster{dialer: d, o: o, rdb: newClusterClient(d, e, o)}
-	// All workers may need the same node at once, so each node has as many connections as there are workers.
-	err := s.rdb.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
-		s.masters.Add(1)
-		return proveGoRedis(ctx, node, e.node(node.Options().Addr), o)
-	})
-	if err != nil {
+	s := &goRedisCluster{dialer: d, o: o, rdb: newClusterClient(d, e, o, true)}
+	if err := s.ready(ctx, e); err != nil {
 		s.Close()
 		return nil, explain(ctx, o.Timeout, err)
 	}
 	return s, nil
 }
 
-// newClusterClient returns a client of the cluster that e is a node of, with up to o.Connections to each node.
-func newClusterClient(d *dialer, e endpoint, o bench.Options) *redis.ClusterClient {
+// ready has every connection answer, and the client know what it asks for at its first operation.
+func (s *goRedisCluster) ready(ctx context.Context, e endpoint) error {
+	asking, cancel := context.WithTimeout(ctx, s.o.Timeout)
+	defer cancel()
+	switch err := s.rdb.Process(asking, onceCmd{redis.NewCmd(asking, "command")}); {
+	case err == nil:
+		s.policy = true
+	case answered(err):
+		// Where COMMAND is refused, the library would ask for it again, of up to three nodes, before each operation.
+		s.rdb.Close()
+		s.rdb = newClusterClient(s.dialer, e, s.o, false)
+	default:
+		return refusal(ctx, e, s.o, err)
+	}
+	// All workers may need the same node at once, so each node has as many connections as there are workers.
+	return s.rdb.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
+		s.masters.Add(1)
+		return proveGoRedis(ctx, node, e.node(node.Options().Addr), s.o)
+	})
+}
+
+// newClusterClient returns a client of the cluster that e is a node of, with up to o.Connections to each node; policies
+// has it ask the server how to route each command.
+func newClusterClient(d *dialer, e endpoint, o bench.Options, policies bool) *redis.ClusterClient {
 	redis.SetLogger(quiet{}) // as for a single server
 	return redis.NewClusterClient(&redis.ClusterOptions{
 		Addrs:                      []string{e.addr},
@@ -45,6 +63,7 @@ func newClusterClient(d *dialer, e endpoint, o bench.Options) *redis.ClusterClie
 		Protocol:                   2,
 		DisableIdentity:            true,
 		MaxRedirects:               maxRedirects,
+		DisableRoutingPolicies:     !policies,
 		MaxRetries:                 -1,
 		DialerRetries:              1,
 		DialTimeout:                o.Timeout,
@@ -113,7 +132,7 @@ func (s *goRedisCluster) Info() bench.Info {
 		"retries": 0, "max_redirects": maxRedirects, "dial_retries": 0, "masters": s.masters.Load(),
 		"pool_size": s.o.Connections, "pool_size_is_per": "node", "pipeline_pool_size": -1, "protocol": 2,
 		"timeout_ms": s.o.Timeout.Milliseconds(), "idle_timeout_ms": idleLimit.Milliseconds(),
-		"identity": false, "maintenance_notifications": false,
+		"routing_policies": s.policy, "identity": false, "maintenance_notifications": false,
 		"pooling": "a pooled connection to the key's node for each operation",
 	}}
 }
