@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -195,28 +196,39 @@ func (s *clusterSession) Ping(ctx context.Context) error {
 	})
 }
 
-// Remove deletes keys from all nodes. Those of a node that fails do not keep the rest.
+// Remove deletes keys from all nodes, as on a single server. Those of a node that fails do not keep the rest.
 func (s *clusterSession) Remove(ctx context.Context, keys iter.Seq[string]) error {
-	var first error
-	flush := func(pipe redis.Pipeliner) bool {
-		err := s.use(ctx, func(ctx context.Context) error {
-			_, err := pipe.Exec(ctx)
+	var (
+		first error
+		batch []string
+	)
+	remove := func(delete func(redis.Pipeliner, string)) error {
+		return s.use(ctx, func(ctx context.Context) error {
+			_, err := s.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+				for _, key := range batch {
+					delete(pipe, key)
+				}
+				return nil
+			})
 			return err
 		})
-		if first == nil {
-			first = err
+	}
+	flush := func() bool {
+		err := remove(func(pipe redis.Pipeliner, key string) { pipe.Unlink(ctx, key) })
+		if kind := bench.Kind(err); kind == "unsupported" || kind == "noperm" {
+			err = remove(func(pipe redis.Pipeliner, key string) { pipe.Del(ctx, key) })
 		}
+		first = cmp.Or(first, err)
+		batch = batch[:0]
 		return ctx.Err() == nil && bench.Kind(err) != "timeout" // which each batch would wait for anew
 	}
-	pipe := s.rdb.Pipeline()
 	for key := range keys {
-		pipe.Del(ctx, key)
-		if pipe.Len() == removeBatch && !flush(pipe) {
+		if batch = append(batch, key); len(batch) == removeBatch && !flush() {
 			break
 		}
 	}
-	if pipe.Len() > 0 {
-		flush(pipe)
+	if len(batch) > 0 && ctx.Err() == nil {
+		flush()
 	}
 	if first != nil {
 		return fmt.Errorf("remove keys: %w", first)
