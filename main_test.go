@@ -253,6 +253,54 @@ func TestCommandLine(t *testing.T) {
 	}
 }
 
+// TestHistory: each command line finds what those before it have measured, in the user's cache unless told otherwise, and
+// on a platform in a file that dies with the instance.
+func TestHistory(t *testing.T) {
+	cache, elsewhere, temp := t.TempDir(), filepath.Join(t.TempDir(), "new folder", "h.db"), t.TempDir()
+	t.Setenv("XDG_CACHE_HOME", cache)
+	t.Setenv("TMPDIR", temp)
+	type env = map[string]string
+	for _, test := range []struct {
+		name string
+		env  env
+		file string
+		dies bool
+	}{
+		{"default", nil, filepath.Join(cache, "nsop", "history.db"), false},
+		{"told", env{"HISTORY_URL": "sqlite:" + elsewhere, "HISTORY_KEEP": "12h"}, elsewhere, false},
+		{"serverless", env{"CLOUD_RUN_JOB": "j", "GCE_METADATA_HOST": "127.0.0.1:1"}, filepath.Join(temp, "nsop", "history.db"), true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var runs []string
+			for range 2 {
+				out, _, err := command(t, test.env, "/bench/map/get?benchtime=5x&warmup=0x")
+				var report struct {
+					Run      string
+					Warnings []string
+				}
+				if jerr := json.Unmarshal([]byte(out), &report); err != nil || jerr != nil {
+					t.Fatal(err, jerr)
+				}
+				if dies := strings.Contains(strings.Join(report.Warnings, " "), "HISTORY_URL"); dies != test.dies {
+					t.Errorf("warnings %q", report.Warnings)
+				}
+				runs = append(runs, report.Run)
+				again, _, err := command(t, test.env, "/runs/"+report.Run)
+				if err != nil || again != out {
+					t.Errorf("%v: %s, was %s", err, again, out)
+				}
+			}
+			out, _, err := command(t, test.env, "/runs")
+			if err != nil || strings.Count(out, `"request"`) != 2 || strings.Index(out, runs[1]) > strings.Index(out, runs[0]) {
+				t.Errorf("%v: %s", err, out)
+			}
+			if _, err := os.Stat(test.file); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 // TestCutOff: a command line that is cut off prints what was measured.
 func TestCutOff(t *testing.T) {
 	ctx, cut := context.WithTimeout(t.Context(), 300*time.Millisecond)

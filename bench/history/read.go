@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"iter"
 	"maps"
@@ -485,15 +484,4 @@ func (h *History) Values(ctx context.Context, name string) ([]Value, error) {
 	}
 	slices.SortFunc(values, func(a, b Value) int { return cmp.Or(a.First.Compare(b.First), strings.Compare(a.Value, b.Value)) })
 	return values, rows.Err()
-}
-
-// Ping returns once the history can be read, or says why it can't.
-func (h *History) Ping(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, openTime)
-	defer cancel()
-	db, err := h.database(ctx)
-	if err != nil {
-		return err
-	}
-	return errors.Join(db.PingContext(ctx))
 }
