@@ -104,7 +104,7 @@ func TestWrongVariables(t *testing.T) {
 		{"labels, name", env{"LABELS": "1a=b"}, `LABELS: label name "1a": want a letter, then letters, digits, _ . or -, at most 63`},
 		{"auth", env{"AUTH": "basic"}, `AUTH: "basic" is none of none, iam, token, oidc`},
 		{"auth in capitals", env{"AUTH": "None"}, `AUTH: "None" is none of none, iam, token, oidc`},
-		{"history, scheme", env{"HISTORY_URL": "mysql://user:" + secret + "@host/db"}, "HISTORY_URL: want sqlite:PATH or postgres://..."},
+		{"history, scheme", env{"HISTORY_URL": "mysql://user:" + secret + "@host/db"}, "HISTORY_URL: want sqlite:PATH or postgres://HOST/DATABASE"},
 		{"history, no path", env{"HISTORY_URL": "sqlite:"}, "HISTORY_URL: want sqlite:PATH with the path of a file"},
 		{"history, port", env{"HISTORY_URL": "postgres://user:" + secret + "@host:x/db"},
 			"HISTORY_URL: the URL does not parse: want postgres://USER[:PASSWORD]@HOST[:PORT]/DATABASE, the password percent-encoded"},
@@ -256,6 +256,54 @@ func TestCommandLine(t *testing.T) {
 			}
 			if stderr != "" {
 				t.Errorf("standard error, which is no terminal: %q", stderr)
+			}
+		})
+	}
+}
+
+// TestHistory: each command line finds what those before it have measured, in the user's cache unless told otherwise, and
+// on a platform in a file that dies with the instance.
+func TestHistory(t *testing.T) {
+	cache, elsewhere, temp := t.TempDir(), filepath.Join(t.TempDir(), "new folder", "h.db"), t.TempDir()
+	t.Setenv("XDG_CACHE_HOME", cache)
+	t.Setenv("TMPDIR", temp)
+	type env = map[string]string
+	for _, test := range []struct {
+		name string
+		env  env
+		file string
+		dies bool
+	}{
+		{"default", nil, filepath.Join(cache, "nsop", "history.db"), false},
+		{"told", env{"HISTORY_URL": "sqlite:" + elsewhere, "HISTORY_KEEP": "12h"}, elsewhere, false},
+		{"serverless", env{"CLOUD_RUN_JOB": "j", "GCE_METADATA_HOST": "127.0.0.1:1"}, filepath.Join(temp, "nsop", "history.db"), true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			var runs []string
+			for range 2 {
+				out, _, err := command(t, test.env, "/bench/map/get?benchtime=5x&warmup=0x")
+				var report struct {
+					Run      string
+					Warnings []string
+				}
+				if jerr := json.Unmarshal([]byte(out), &report); err != nil || jerr != nil {
+					t.Fatal(err, jerr)
+				}
+				if dies := strings.Contains(strings.Join(report.Warnings, " "), "HISTORY_URL"); dies != test.dies {
+					t.Errorf("warnings %q", report.Warnings)
+				}
+				runs = append(runs, report.Run)
+				again, _, err := command(t, test.env, "/runs/"+report.Run)
+				if err != nil || again != out {
+					t.Errorf("%v: %s, was %s", err, again, out)
+				}
+			}
+			out, _, err := command(t, test.env, "/runs")
+			if err != nil || strings.Count(out, `"request"`) != 2 || strings.Index(out, runs[1]) > strings.Index(out, runs[0]) {
+				t.Errorf("%v: %s", err, out)
+			}
+			if _, err := os.Stat(test.file); err != nil {
+				t.Error(err)
 			}
 		})
 	}

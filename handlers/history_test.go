@@ -201,7 +201,8 @@ func TestHistoryDown(t *testing.T) {
 	}
 }
 
-// TestShutdownWithoutHistory: a history that hangs does not keep the answer of a run that the end of the process cuts off.
+// TestShutdownWithoutHistory: a history that hangs does not keep the answer of a run that the end of the process cuts off: it is
+// given up before its own time is over.
 func TestShutdownWithoutHistory(t *testing.T) {
 	hangs, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -211,7 +212,7 @@ func TestShutdownWithoutHistory(t *testing.T) {
 	h := newHistory(t, "postgres://u@"+hangs.Addr().String()+"/db?sslmode=disable")
 	g := startRunWith(t, keeping(h), halfAMinute)
 	g.service.Drain()
-	if answer, body := g.body(t); answer.StatusCode != 503 || !strings.Contains(string(body), "the history: ") {
+	if answer, body := g.body(t); answer.StatusCode != 503 || !strings.Contains(string(body), "open the history: context canceled") {
 		t.Errorf("status %d: %s", answer.StatusCode, body)
 	}
 }
@@ -290,6 +291,24 @@ func TestList(t *testing.T) {
 	if w := get(s, "/runs", "Accept", "application/x-ndjson"); w.Header().Get("Content-Type") != "application/x-ndjson" || strings.Count(w.Body.String(), "\n") != 3 {
 		t.Errorf("%s", w.Body)
 	}
+}
+
+// FuzzList: whatever is asked of the history is answered or is the caller's fault.
+func FuzzList(f *testing.F) {
+	for _, seed := range []string{"limit=1&since=24h", "label.a=b&target=%00", "since=2026-11-30&until=1d1h", "format=csv&workload=%ff", "outcome=ok&kind=x"} {
+		f.Add(seed)
+	}
+	s := newService(f, keeping(tempHistory(f)))
+	if w := get(s, "/bench/map?"+fast); w.Code != 200 {
+		f.Fatalf("status %d: %s", w.Code, w.Body)
+	}
+	f.Fuzz(func(t *testing.T, query string) {
+		r := newRequest("GET", "/runs", "")
+		r.URL.RawQuery = query
+		if w := serve(s, r); w.Code != 200 && w.Code != 400 {
+			t.Errorf("%q: status %d: %s", query, w.Code, w.Body)
+		}
+	})
 }
 
 // TestImport: what one history exports another one takes, once.

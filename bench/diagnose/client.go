@@ -117,9 +117,7 @@ func (d *diagnosis) clients(ctx context.Context) {
 	libs := make([]Library, len(names))
 	var list []*contender
 	defer func() {
-		for _, lib := range libs {
-			c.Libraries = append(c.Libraries, lib)
-		}
+		c.Libraries = append(c.Libraries, libs...)
 	}()
 	for i, name := range names {
 		libs[i].Client = name

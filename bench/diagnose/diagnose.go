@@ -13,7 +13,6 @@ import (
 	"io/fs"
 	"iter"
 	"os"
-	"runtime"
 	"runtime/metrics"
 	"slices"
 	"time"
@@ -353,6 +352,3 @@ func (d *diagnosis) close(ctx context.Context) {
 }
 
 func (d *diagnosis) largeKey() string { return d.key + ":large" }
-
-// procs is how many threads run Go code at once.
-func procs() int { return runtime.GOMAXPROCS(0) }

@@ -61,6 +61,7 @@ type History struct {
 	now     func() time.Time
 	opens   time.Duration // openTime and saveTime, but for tests on a machine that is busy
 	saves   time.Duration
+	prunes  int           // pruneSome, but for tests
 	writing chan struct{} // holds an element while someone writes: SQLite has others sleep and try again
 
 	ctx    context.Context
@@ -84,7 +85,7 @@ type opening struct {
 // database I/O: the database is opened at the first use, and again at a later one where that fails. No error holds any part of
 // rawURL, which may have a password.
 func New(rawURL string, keep time.Duration, now func() time.Time) (*History, error) {
-	h := &History{url: rawURL, keep: keep, now: now, opens: openTime, saves: saveTime, writing: make(chan struct{}, 1)}
+	h := &History{url: rawURL, keep: keep, now: now, opens: openTime, saves: saveTime, prunes: pruneSome, writing: make(chan struct{}, 1)}
 	scheme, rest, _ := strings.Cut(rawURL, ":")
 	switch scheme {
 	case "sqlite":
@@ -99,7 +100,7 @@ func New(rawURL string, keep time.Duration, now func() time.Time) (*History, err
 		}
 		h.dialect, h.connect = goose.DialectPostgres, func() (*sql.DB, error) { return connectPostgres(config), nil }
 	default:
-		return nil, errors.New("want sqlite:PATH or postgres://...")
+		return nil, errors.New("want sqlite:PATH or postgres://HOST/DATABASE")
 	}
 	files, err := fs.Sub(migrations, "migrations")
 	if err != nil {

@@ -275,16 +275,16 @@ func testFilters(t *testing.T, fresh func(testing.TB) string) {
 func testSample(t *testing.T, fresh func(testing.TB) string) {
 	h := open(t, fresh(t))
 	var runs []*Run
-	for i := range 500 {
+	for i := range 250 {
 		runs = append(runs, runOf(t, report(fmt.Sprintf("r%d", i), "redis", noon.Add(-time.Duration(i)*time.Minute), 1e6, "get/redigo")))
 	}
 	for part := range slices.Chunk(runs, 200) {
 		save(t, h, part...)
 	}
-	for _, most := range []int{500, 300, 100, 20} {
+	for _, most := range []int{250, 100, 20} {
 		rows, every, err := h.Series(t.Context(), Filter{Target: "redis"}, most)
 		// As many as chance gives: 5 standard deviations of a binomial distribution.
-		n, p := 500.0, 1/float64(every)
+		n, p := 250.0, 1/float64(every)
 		spread := 25 * n * p * (1 - p)
 		off := float64(len(rows)) - n*p
 		if err != nil || len(rows) > most || off*off > spread {
@@ -333,9 +333,9 @@ func testHostile(t *testing.T, fresh func(testing.TB) string) {
 
 func testRetention(t *testing.T, fresh func(testing.TB) string) {
 	now := noon
-	h := open(t, fresh(t), func(h *History) { h.now, h.keep = func() time.Time { return now }, 90*day })
+	h := open(t, fresh(t), func(h *History) { h.now, h.prunes = func() time.Time { return now }, 20 })
 	var old []*Run
-	for i := range pruneAtOnce + 10 {
+	for i := range 20 + 10 {
 		old = append(old, runOf(t, report(fmt.Sprintf("old%d", i), "old", noon, 1e6, "get/floor")))
 	}
 	save(t, h, old...)
@@ -358,7 +358,7 @@ func testRetention(t *testing.T, fresh func(testing.TB) string) {
 	left(len(old) + 3) // it was looked for less than a minute ago
 	now = now.Add(time.Minute)
 	save(t, h, runOf(t, report("new3", "redis", now, 1e6, "get/redigo")))
-	left(len(old) + 4 - pruneAtOnce)
+	left(len(old) + 4 - 20)
 	now = now.Add(time.Minute)
 	save(t, h, runOf(t, report("new4", "redis", now, 1e6, "get/redigo")))
 	left(4)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"errors"
 	"fmt"
 	"iter"
 	"maps"
@@ -195,7 +194,7 @@ func rarestFirst(ctx context.Context, db *sql.DB, f *Filter) ([]label, error) {
 func page(ctx context.Context, db *sql.DB, f *Filter, labels []label, last cursor, size int) ([]string, cursor, error) {
 	from, to := f.span()
 	var q strings.Builder
-	args := []any{from, min(to, last.at), last.at, last.id, int64(size)}
+	args := []any{from, last.at, last.id, int64(size)}
 	arg := func(v any) string {
 		args = append(args, v)
 		return placeholders(len(args), 1)
@@ -207,8 +206,8 @@ func page(ctx context.Context, db *sql.DB, f *Filter, labels []label, last curso
 		id = "run_id"
 		fmt.Fprintf(&q, "SELECT run_id, started_at FROM run_labels AS r WHERE name = %s AND value = %s AND ", arg(labels[0].name), arg(clean(labels[0].value)))
 	}
-	// The bound on started_at alone is for planners that make no use of the pair.
-	q.WriteString("started_at >= $1 AND started_at <= $2 AND (started_at, " + id + ") < ($3, $4)")
+	// Not (started_at, id) < ($2, $3): with statistics SQLite takes it for a reason to leave the name out of its search.
+	q.WriteString("started_at >= $1 AND started_at <= $2 AND (started_at < $2 OR " + id + " < $3)")
 	if to != math.MaxInt64 {
 		q.WriteString(" AND started_at < " + arg(to))
 	}
@@ -216,7 +215,7 @@ func page(ctx context.Context, db *sql.DB, f *Filter, labels []label, last curso
 		// Not EXISTS, of which Postgres makes a join of all that have the one label with all that have the other.
 		fmt.Fprintf(&q, " AND (SELECT count(*) FROM run_labels AS o WHERE o.run_id = r.run_id AND o.name = %s AND o.value = %s) > 0", arg(l.name), arg(clean(l.value)))
 	}
-	fmt.Fprintf(&q, " ORDER BY started_at DESC, %s DESC LIMIT $5", id)
+	fmt.Fprintf(&q, " ORDER BY started_at DESC, %s DESC LIMIT $4", id)
 	rows, err := db.QueryContext(ctx, q.String(), args...)
 	if err != nil {
 		return nil, last, err
@@ -385,7 +384,8 @@ func (h *History) Latest(ctx context.Context, f Filter) ([]Row, error) {
 	}
 	from, _ := f.span()
 	where, args := f.series([]any{from})
-	rows, err := queryRows(ctx, db, "SELECT "+rowColumns+" FROM series AS s JOIN results AS r ON r.run_id = s.latest_run AND r.series_id = s.id WHERE s.latest_at >= $1"+where, args...)
+	// CROSS and the plus keep SQLite from going through all rows, or all of the series, for which there is an index too.
+	rows, err := queryRows(ctx, db, "SELECT "+rowColumns+" FROM series AS s CROSS JOIN results AS r WHERE r.run_id = s.latest_run AND +r.series_id = s.id AND s.latest_at >= $1"+where, args...)
 	if err != nil {
 		return nil, fmt.Errorf("read the latest runs: %w", err)
 	}
@@ -484,15 +484,4 @@ func (h *History) Values(ctx context.Context, name string) ([]Value, error) {
 	}
 	slices.SortFunc(values, func(a, b Value) int { return cmp.Or(a.First.Compare(b.First), strings.Compare(a.Value, b.Value)) })
 	return values, rows.Err()
-}
-
-// Ping returns once the history can be read, or says why it can't.
-func (h *History) Ping(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, openTime)
-	defer cancel()
-	db, err := h.database(ctx)
-	if err != nil {
-		return err
-	}
-	return errors.Join(db.PingContext(ctx))
 }

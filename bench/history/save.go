@@ -239,8 +239,8 @@ func remove(ctx context.Context, tx *sql.Tx, ids []string) error {
 }
 
 const (
-	pruneEvery  = time.Minute
-	pruneAtOnce = 500 // runs, so that a run whose saving meets a backlog does not wait long
+	pruneEvery = time.Minute
+	pruneSome  = 500 // runs, so that a run whose saving meets a backlog does not wait long
 )
 
 // prune removes some of what is older than is to be kept, at most once in a while.
@@ -257,7 +257,7 @@ func (h *History) prune(ctx context.Context) error {
 	}
 	cutoff := now.Add(-h.keep).UnixNano()
 	return h.write(ctx, func(tx *sql.Tx) error {
-		ids, err := queryStrings(ctx, tx, "SELECT id FROM runs WHERE saved_at < $1 ORDER BY saved_at, id LIMIT $2", cutoff, pruneAtOnce)
+		ids, err := queryStrings(ctx, tx, "SELECT id FROM runs WHERE saved_at < $1 ORDER BY saved_at, id LIMIT $2", cutoff, int64(h.prunes))
 		if err != nil {
 			return err
 		}

