@@ -3,6 +3,8 @@ package handlers
 import (
 	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -17,6 +19,7 @@ import (
 
 	"nsop/bench"
 	"nsop/bench/diagnose"
+	"nsop/bench/history"
 )
 
 // diagnoseParameters are the names that /diagnose takes.
@@ -34,6 +37,7 @@ var diagnoseFormats = []diagnoseFormat{
 	{"json", func(w io.Writer, r *diagnose.Report, _ bench.EncodeOptions) error { return writeJSON(w, r) }},
 	{"text", func(w io.Writer, r *diagnose.Report, o bench.EncodeOptions) error { return r.Text(w, o) }},
 	{"markdown", func(w io.Writer, r *diagnose.Report, o bench.EncodeOptions) error { return r.Markdown(w, o) }},
+	{"svg", func(w io.Writer, r *diagnose.Report, o bench.EncodeOptions) error { return r.SVG(w, o) }},
 }
 
 func isDiagnoseFormat(name string) bool {
@@ -70,6 +74,7 @@ func (s *Service) diagnose(w http.ResponseWriter, r *http.Request) error {
 	if background && share == nil {
 		report.Unmeasured["vantage.background_percent"] = "ask again with background=true: the time after this response is measured"
 	}
+	s.keepDiagnosis(r.Context(), report, originOf("diagnose", r, values))
 	var body bytes.Buffer
 	if err := encoder.write(&body, report, s.encodeOptions(r)); err != nil {
 		return fmt.Errorf("encode %s: %w", format.Name, err)
@@ -101,11 +106,54 @@ func (s *Service) examine(r *http.Request, target *bench.Target, o diagnose.Opti
 	defer s.runs.end(nil, nil)
 	o.Vantage = s.info(ctx)
 	report := diagnose.Diagnose(ctx, target, o)
+	report.Run = run.id
 	switch cause := context.Cause(ctx); cause {
 	case errShutdown:
 		return nil, cause
 	}
 	return report, nil
+}
+
+// keepDiagnosis puts a diagnosis into the history. It costs the answer a line at most, and the time that Save has.
+func (s *Service) keepDiagnosis(ctx context.Context, report *diagnose.Report, o origin) {
+	id := report.Run
+	report.Run = ""
+	if s.History == nil {
+		return
+	}
+	run, err := history.NewRun(o.kind, &bench.Report{Run: id, StartedAt: report.StartedAt, ElapsedNS: report.ElapsedNS, Target: report.Target,
+		Vantage: s.info(ctx)})
+	if err == nil {
+		run.Request = o.request
+		report.Run = id // as it is kept
+		run.Body, err = compact(report)
+	}
+	if err == nil {
+		err = s.History.Save(context.WithoutCancel(ctx), run)
+	}
+	if err != nil && !errors.Is(err, history.ErrPrune) {
+		report.Run = ""
+		report.Unmeasured["run"] = (&historyError{err}).Error()
+	}
+}
+
+// answerDiagnosis answers a diagnosis of the history.
+func (s *Service) answerDiagnosis(w http.ResponseWriter, r *http.Request, format bench.Format, run *history.Run) error {
+	i := slices.IndexFunc(diagnoseFormats, func(f diagnoseFormat) bool { return f.name == format.Name })
+	if i < 0 {
+		return &bench.UnsupportedError{Kind: "unsupported", Detail: "a diagnosis is not written as " + format.Name, Allowed: []string{"format=json", "format=text"}}
+	}
+	report := &diagnose.Report{}
+	if err := json.Unmarshal(run.Body, report); err != nil {
+		return fmt.Errorf("read run %s: %w", run.ID, err)
+	}
+	var body bytes.Buffer
+	if err := diagnoseFormats[i].write(&body, report, s.encodeOptions(r)); err != nil {
+		return fmt.Errorf("encode %s: %w", format.Name, err)
+	}
+	w.Header().Set("Content-Type", format.ContentType)
+	_, _ = w.Write(body.Bytes()) // the client has left: nobody is there to be told
+	return nil
 }
 
 // background is the work after a response, of which the next request tells what it got.

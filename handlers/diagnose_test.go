@@ -153,3 +153,25 @@ func TestDiagnoseAlone(t *testing.T) {
 		t.Errorf("after it: %d", w.Code)
 	}
 }
+
+// A diagnosis is kept, and answered again in every format that it has.
+func TestDiagnoseKept(t *testing.T) {
+	s := newService(t, keeping(tempHistory(t)))
+	w := get(s, "/diagnose/redis?timeout=500ms")
+	var report struct{ Run string }
+	if err := json.Unmarshal(w.Body.Bytes(), &report); err != nil || report.Run == "" {
+		t.Fatalf("%v: %s", err, w.Body)
+	}
+	if again := get(s, "/runs/"+report.Run); again.Body.String() != w.Body.String() {
+		t.Errorf("afterwards: %s", again.Body)
+	}
+	for format, has := range map[string]string{"text": "embedded-store", "markdown": "embedded-store", "svg": "<svg"} {
+		if w := get(s, "/runs/"+report.Run+"?format="+format); w.Code != http.StatusOK || !strings.Contains(w.Body.String(), has) {
+			t.Errorf("%s: status %d: %s", format, w.Code, w.Body)
+		}
+	}
+	problemOf(t, get(s, "/runs/"+report.Run+"?format=benchfmt"), http.StatusUnprocessableEntity)
+	if list := get(s, "/runs?kind=diagnose").Body.String(); !strings.Contains(list, report.Run) {
+		t.Errorf("%s", list)
+	}
+}

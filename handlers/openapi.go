@@ -267,7 +267,7 @@ func schemas() object {
 		"Side":   fields(object{"description": text, "runs": list(text), "reports": integer, "samples": integer}),
 		"Sample": fields(object{"median": number, "n": integer}),
 		"Diagnosis": fields(object{
-			"started_at": object{"type": "string", "format": "date-time"}, "elapsed_ns": integer, "target": ref("Target"),
+			"run": text, "started_at": object{"type": "string", "format": "date-time"}, "elapsed_ns": integer, "target": ref("Target"),
 			"findings": list(fields(object{"rule": text, "severity": object{"type": "string", "enum": []string{"info", "warning", "error"}},
 				"summary": text, "evidence": object{"type": "object"}, "cause": text, "next": text})),
 			"budget": object{"type": []string{"object", "null"}, "properties": object{"operation": text, "client": text, "total_ns": integer,

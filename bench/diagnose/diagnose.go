@@ -41,6 +41,7 @@ type Options struct {
 
 // A Report is a diagnosis. A part that could not be measured is nil, and Unmeasured has its reason.
 type Report struct {
+	Run        string            `json:"run,omitempty"` // where it is kept
 	StartedAt  time.Time         `json:"started_at"`
 	ElapsedNS  int64             `json:"elapsed_ns"`
 	Target     *bench.TargetInfo `json:"target"`
