@@ -120,6 +120,8 @@ func TestCatalogue(t *testing.T) {
 							if row.Iterations != count || row.Errors != 0 || row.Mismatches != 0 || row.Flavor != map[string]string{"compatible": flavor}[flavor] {
 								t.Errorf("%s: %d iterations, %v %v", row.Name, row.Iterations, row.ErrorKinds, row.ErrorSamples)
 							}
+							// How busy the client is depends on the machine.
+							row.Warnings = slices.DeleteFunc(row.Warnings, func(w string) bool { return strings.Contains(w, "garbage collector") || strings.Contains(w, "CPU") })
 							if flavor == "sound" && (row.Misses != 0 || len(row.Warnings) != 0) {
 								t.Errorf("%s: %d misses, warnings %q", row.Name, row.Misses, row.Warnings)
 							}

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"nsop/bench"
+	"nsop/bench/history"
 	"nsop/bench/storetest"
 	"nsop/handlers"
 )
@@ -33,6 +34,7 @@ type lab struct {
 	t       testing.TB
 	server  *httptest.Server
 	service *handlers.Service
+	history *history.History
 }
 
 func newLab(t testing.TB, env map[string]string, observe func(bench.Progress)) *lab {
@@ -43,7 +45,7 @@ func newLab(t testing.TB, env map[string]string, observe func(bench.Progress)) *
 	}
 	config.Observe = observe
 	service := handlers.New(config)
-	l := &lab{t, httptest.NewServer(service), service}
+	l := &lab{t, httptest.NewServer(service), service, config.History}
 	t.Cleanup(l.close)
 	return l
 }
@@ -52,6 +54,9 @@ func newLab(t testing.TB, env map[string]string, observe func(bench.Progress)) *
 func (l *lab) close() {
 	l.server.Client().CloseIdleConnections()
 	l.server.Close()
+	if err := l.history.Close(); err != nil {
+		l.t.Error(err)
+	}
 }
 
 // redisLab is a service with one target called redis.

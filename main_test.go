@@ -58,6 +58,8 @@ func TestWrongVariables(t *testing.T) {
 		redis  = "redis://[user:password@]host[:port][/db]"
 		forms  = redis + ", rediss://[user:password@]host[:port][/db][?ca=FILE|?ca_env=NAME], valkey://[user:password@]host[:port][/db], " +
 			"valkeys://[user:password@]host[:port][/db][?ca=FILE|?ca_env=NAME], " +
+			"redis+cluster://[user:password@]host[:port], rediss+cluster://[user:password@]host[:port][?ca=FILE|?ca_env=NAME], " +
+			"valkey+cluster://, which is the same as redis+cluster, valkeys+cluster://, which is the same as rediss+cluster, " +
 			"postgres://user[:password]@host[:port][/database][?sslmode=disable|require|verify-ca|verify-full][&sslrootcert=FILE|&ca=FILE|&ca_env=NAME], " +
 			"postgresql://, which is the same, memcached://host[:port][,host[:port]...], embedded:redis"
 		pairs  = "TARGETS: want name=url pairs separated by white space, names of letters, digits, _ and -"

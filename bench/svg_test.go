@@ -142,7 +142,7 @@ func TestLimitSVG(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := desc(t, b.String())
-	for _, want := range []string{"redis: get redigo over concurrency.", "Knee at concurrency 8: 7,790/s, bound by the server's CPU.", "throughput: 974/s at concurrency 1, 7,790/s at 16.", "p99: "} {
+	for _, want := range []string{"redis: get redigo over concurrency.", "Knee at concurrency 8: 7,790/s, bound by server-cpu.", "throughput: 974/s at concurrency 1, 7,790/s at 16.", "p99: "} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no %q in %q", want, got)
 		}
