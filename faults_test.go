@@ -763,7 +763,7 @@ func TestOutOfTime(t *testing.T) {
 			p := storetest.Proxy(t, s.Addr, storetest.ProxyOptions{})
 			_, observe := whileRunning(1, func() { p.SetDelay(time.Second) })
 			l := newLab(t, map[string]string{"REDIS_URL": "redis://" + p.Addr, "LIMITS": "total=3s"}, observe)
-			r := l.get("/bench/redis?benchtime=500ms&count=2&timeout=3s&client=" + client)
+			r := l.get("/bench/redis?benchtime=500ms&count=2&warmup=1x&timeout=3s&client=" + client)
 			if r.status != 504 || len(r.Results) < 2 || r.Results[0].Iterations == 0 || r.Results[0].Errors != 0 {
 				t.Errorf("status %d: %s", r.status, r.body)
 			}
