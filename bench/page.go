@@ -61,6 +61,7 @@ func newPage(r *Report, o EncodeOptions) page {
 		p.table, p.notes = rowTable(r.Results, varied)
 	}
 	p.summary = summaryTable(r, varied)
+	p.notes = append(p.notes, probeNotes(r)...)
 	for _, g := range groupRows(r.Results, name, failure) {
 		p.notes = append(p.notes, g.rows+": "+g.text)
 	}
@@ -150,6 +151,9 @@ func pageWarnings(r *Report, name func(*Result) string) []string {
 		return strings.Contains(w, "no real store") || strings.Contains(w, "embedded store")
 	}
 	ws := slices.Clone(r.Warnings)
+	if r.Change != "" {
+		ws = append(ws, r.Change)
+	}
 	// It comes first, since nothing else on the page means what it seems to mean.
 	slices.SortStableFunc(ws, func(a, b string) int {
 		switch {

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"iter"
@@ -78,7 +79,11 @@ type Plan struct {
 	Warnings []string
 	Suite    *Suite // whose plan it is; nil: of none
 	Several  bool   // the report lists targets, in place of one
-	search   *search
+	Cold     bool   // it is the first request of this process
+	// Before is done first, its error ends the run; After is done last, if nothing did. Both may be nil.
+	Before func(ctx context.Context, report *Report) error
+	After  func(ctx context.Context, report *Report)
+	search *search
 }
 
 // A Part of a plan is what it measures of one target.
@@ -389,8 +394,15 @@ func (p *Plan) Estimate(roundTrip time.Duration) time.Duration {
 			benchtime = Extent{Time: r.Arrivals.length(benchtime)}
 		}
 		for _, e := range []Extent{benchtime, p.Spec.Warmup} {
-			total += float64(e.Time)
-			total += float64(e.Count) * float64(roundTrip) / float64(min(r.Concurrency, parallel)*r.Pipeline)
+			count := float64(e.Count) * float64(roundTrip) / float64(min(r.Concurrency, parallel)*r.Pipeline)
+			switch {
+			case e.Time == 0:
+				total += count
+			case e.Count == 0:
+				total += float64(e.Time)
+			default:
+				total += min(float64(e.Time), count)
+			}
 		}
 		total += float64(rowOverhead + 4*roundTrip)
 	}

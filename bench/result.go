@@ -23,6 +23,9 @@ type Report struct {
 	Knee       *Knee          `json:"knee,omitempty"`      // of a search for the limit, as
 	BoundBy    string         `json:"bound_by,omitempty"`  // this
 	Evidence   map[string]any `json:"evidence,omitempty"`  // and this
+	Phases     *Phases        `json:"phases_ns,omitempty"` // of a probe, as
+	Classes    *Classes       `json:"classes,omitempty"`   // these
+	Change     string         `json:"change,omitempty"`    // that the history of a probe's series shows
 	Assertions []Assertion    `json:"assertions"`
 	Warnings   []string       `json:"warnings"`
 

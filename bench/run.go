@@ -76,6 +76,11 @@ func (p *Plan) Run(ctx context.Context, id string, meter Meter, observe func(Pro
 	if p.Suite != nil {
 		r.report.Suite = p.Suite.Name
 	}
+	if p.Before != nil {
+		if err := p.Before(ctx, r.report); err != nil {
+			return r.report, err
+		}
+	}
 	var (
 		lost  *LostError
 		first error
@@ -88,6 +93,9 @@ func (p *Plan) Run(ctx context.Context, id string, meter Meter, observe func(Pro
 		} else if err != nil {
 			return r.report, err
 		}
+	}
+	if p.After != nil {
+		p.After(ctx, r.report)
 	}
 	return r.report, cmp.Or(first, failed(r.asserted()))
 }
@@ -167,7 +175,7 @@ func (r *runner) part(ctx context.Context, part Part) error {
 	info := r.report.Describe(t, r.Several)
 	session, err := t.Connect(ctx, r.Spec.Timeout)
 	if err != nil {
-		return lostTarget(ctx, t, err)
+		return Lost(ctx, t, err)
 	}
 	defer func() {
 		if err := session.Close(); err != nil {
@@ -190,7 +198,7 @@ func (r *runner) part(ctx context.Context, part Part) error {
 	r.tell(0)
 	end, err := r.ledger(ctx, session, part)
 	if err != nil {
-		return lostTarget(ctx, t, err)
+		return Lost(ctx, t, err)
 	}
 	defer end()
 	if r.search != nil {
@@ -230,7 +238,7 @@ func (r *runner) row(ctx context.Context, session Session, row Row, sample int) 
 		err := session.Ping(pingCtx)
 		cancel()
 		if err != nil {
-			return nil, lostTarget(ctx, row.Target, lost)
+			return nil, Lost(ctx, row.Target, lost)
 		}
 	}
 	return result, nil
@@ -239,8 +247,8 @@ func (r *runner) row(ctx context.Context, session Session, row Row, sample int) 
 // lastChance bounds the question whether a target that was lost is there.
 const lastChance = 500 * time.Millisecond
 
-// lostTarget is err as a *LostError, unless it was the caller who ended the run.
-func lostTarget(ctx context.Context, t *Target, err error) error {
+// Lost is err as a *LostError, unless it was the caller who ended the run.
+func Lost(ctx context.Context, t *Target, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
 	}
@@ -469,7 +477,7 @@ func (s *sampler) load(ctx context.Context, store Store, params *Params) error {
 func (l *load) with(e Extent) *load {
 	bounded := *l
 	bounded.limit, bounded.deadline = math.MaxUint64/2, e.Time
-	if e.Time == 0 {
+	if e.Time == 0 || e.Count > 0 {
 		bounded.limit = e.Count
 	}
 	return &bounded

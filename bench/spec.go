@@ -53,10 +53,10 @@ type Spec struct {
 	Labels      map[string]string
 }
 
-// An Extent is how long a row runs: a time or a number of operations.
+// An Extent is how long a row runs: a time or a number of operations, or whichever ends first.
 type Extent struct {
 	Time  time.Duration
-	Count uint64 // where Time is 0
+	Count uint64
 }
 
 func (e Extent) String() string {
@@ -74,14 +74,14 @@ func DefaultSpec() Spec {
 }
 
 // parameter is one line of the table of parameters.
-type parameter struct {
+type Parameter struct {
 	Name, Doc, Example string
 	parse              func(s *Spec, value string, l Limits) error
 }
 
 // Parameters are the names that a request may give, in the order in which they are told to users; label.NAME comes
 // on top of them.
-var Parameters = []parameter{
+var Parameters = []Parameter{
 	{"client", "client libraries, a comma list", "go-redis", func(s *Spec, v string, _ Limits) (err error) {
 		s.Clients, err = list(v, func(v string) (string, error) {
 			if v == "" {
@@ -254,7 +254,7 @@ func ParseSpec(query url.Values, l Limits, more ...string) (Spec, error) {
 			s.Labels[label] = values[0]
 			continue
 		}
-		i := slices.IndexFunc(Parameters, func(p parameter) bool { return p.Name == name })
+		i := slices.IndexFunc(Parameters, func(p Parameter) bool { return p.Name == name })
 		if i < 0 {
 			return s, &ParamError{Parameter: name, Detail: "no such parameter", Allowed: ParameterNames(more...)}
 		}

@@ -94,10 +94,17 @@ func (s *Service) measure(w http.ResponseWriter, r *http.Request, kind string, m
 	if err != nil {
 		return &formatted{err, format}
 	}
-	if strings.Contains(r.Header.Get("Accept"), "text/event-stream") && !values.Has("format") {
-		return s.stream(w, r, plan, originOf(kind, r, values))
+	o := originOf(kind, r, values)
+	if kind == "probe" {
+		o.key, o.plan = idempotency(r, o.request)
+		if done, err := s.replay(w, r, format, o); done || err != nil {
+			return err
+		}
 	}
-	report, err := s.perform(r.Context(), plan, originOf(kind, r, values), s.observe)
+	if strings.Contains(r.Header.Get("Accept"), "text/event-stream") && !values.Has("format") {
+		return s.stream(w, r, plan, o)
+	}
+	report, err := s.perform(r.Context(), plan, o, s.observe)
 	if report != nil {
 		w.Header().Set("Server-Timing", serverTiming(report, time.Since(arrived)))
 	}

@@ -77,6 +77,7 @@ func routes() []route {
 		{methods: getPost, path: "/bench/{target}/{workloads}", doc: "Run workloads: a comma list or a group", starts: true, spec: true, query: []string{"format"}, serve: (*Service).bench},
 		{methods: getPost, path: "/suites/{suite}", doc: "Run a named plan that reproduces a published comparison", starts: true, spec: true, query: []string{"format", "target"}, serve: (*Service).suite},
 		{methods: getPost, path: "/limit/{target}/{workload}", doc: "Raise the concurrency, or with rate=auto the rate, until throughput stops growing or an assertion breaks", starts: true, spec: true, query: []string{"format"}, serve: (*Service).limit},
+		{methods: getPost, path: "/probe/{target}", doc: "The short check for schedulers, under 5 s: a fresh dial in phases, warm commands, assertions", starts: true, query: append(slices.Clone(probeParameters), "label.NAME"), serve: (*Service).probe},
 		{methods: getPost, path: "/diagnose/{target}", doc: "Where the time goes, and what is wrong", starts: true, query: diagnoseParameters, answers: "Diagnosis", serve: (*Service).diagnose},
 		{methods: get, path: "/runs", doc: "The history, newest first; label.NAME searches too", query: runParameterNames(), serve: (*Service).listRuns},
 		{methods: []string{http.MethodPost}, path: "/runs", doc: "Store what was measured elsewhere: the body is a file", starts: true, query: append(importNames, "label.NAME"), serve: (*Service).importRuns},

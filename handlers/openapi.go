@@ -73,6 +73,14 @@ func (s *Service) operation(rt route, method string) object {
 			asQuery(name, "one side: "+strings.Join(allowedSides(s.Compare.PublishedNames), ", "), object{"type": "string"})
 			continue
 		}
+		if i := slices.IndexFunc(bench.Parameters, func(p bench.Parameter) bool { return p.Name == name }); rt.path == probePath && i >= 0 {
+			asQuery(name, bench.Parameters[i].Doc, object{"type": "string", "examples": []string{bench.Parameters[i].Example}})
+			continue
+		}
+		if name == "label.NAME" {
+			asQuery(name, "a label called NAME, stored with the results", object{"type": "string"})
+			continue
+		}
 		if doc, ok := queryDocs[name]; ok {
 			asQuery(name, doc, object{"type": "string"})
 			continue
@@ -106,7 +114,7 @@ func (s *Service) operation(rt route, method string) object {
 	if parameters != nil {
 		op["parameters"] = parameters
 	}
-	if (rt.spec || rt.answers != "") && method == http.MethodPost {
+	if (rt.runs() || rt.answers != "") && method == http.MethodPost {
 		op["requestBody"] = object{"content": object{"application/json": object{"schema": body(rt)}}}
 	}
 	if !rt.open {
@@ -184,7 +192,7 @@ func responses(rt route) object {
 			reports["application/json"] = object{"schema": ref("Limit")}
 		}
 		answers["200"] = object{"description": "what was measured", "content": reports}
-		if rt.spec {
+		if rt.runs() {
 			answers["417"] = object{"description": "what was measured; an assertion failed", "content": reports}
 		}
 	}
@@ -201,7 +209,7 @@ func responses(rt route) object {
 	if rt.answers != "" {
 		problem("413", "429", "503")
 	}
-	if rt.spec {
+	if rt.runs() {
 		answers["200"].(object)["content"].(object)["text/event-stream"] = object{"schema": object{"type": "string",
 			"description": "events started, progress and result, each with a JSON object; where Accept asks for it"}}
 		answers["429"] = object{"description": "a benchmark is running on this instance",
@@ -211,6 +219,12 @@ func responses(rt route) object {
 	}
 	return answers
 }
+
+// probePath is the path of a probe, whose parameters are some of a benchmark's.
+const probePath = "/probe/{target}"
+
+// runs tells whether the route measures rows.
+func (rt route) runs() bool { return rt.spec || rt.path == probePath }
 
 func ref(name string) object { return object{"$ref": "#/components/schemas/" + name} }
 
@@ -240,8 +254,10 @@ func schemas() object {
 		"Report": fields(object{
 			"run": text, "suite": text, "imported": text, "started_at": object{"type": "string", "format": "date-time"}, "elapsed_ns": integer,
 			"vantage": object{"type": []string{"object", "null"}}, "target": ref("Target"), "targets": list(ref("Target")),
-			"results":    list(ref("Result")),
-			"summaries":  list(ref("Summary")),
+			"results":   list(ref("Result")),
+			"summaries": list(ref("Summary")),
+			"phases_ns": mapOf(number), "change": text,
+			"classes":    mapOf(object{"type": []string{"object", "null"}, "properties": object{"count": integer, "min": number, "p50": number, "p99": number, "max": number, "gap_ns": integer}}),
 			"assertions": list(fields(object{"expr": text, "actual": text, "row": text, "ok": yes})),
 			"warnings":   list(text),
 		}),

@@ -153,6 +153,7 @@ func (s *Service) perform(ctx context.Context, plan *bench.Plan, o origin, obser
 		}
 	}()
 	info := s.info(ctx)
+	plan.Cold = info.Cold
 	report, err = plan.Run(ctx, run.id, s.Meter, func(p bench.Progress) {
 		s.runs.update(p)
 		observe(p)
