@@ -107,6 +107,7 @@ func serve(ctx context.Context, config handlers.Config, port string, stderr io.W
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
+	config.Log = stderr
 	service := handlers.New(config)
 	server := &http.Server{Handler: service, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
 	fmt.Fprintf(stderr, "nsop %s: listening on port %d; try  curl localhost:%[2]d/\n", config.Version, listener.Addr().(*net.TCPAddr).Port)

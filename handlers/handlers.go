@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"slices"
@@ -34,6 +35,7 @@ type Config struct {
 	Terminal bool                 // answers go to a terminal: colour, and not only ASCII
 	NoColor  bool                 // no colour, on a terminal either
 	Observe  func(bench.Progress) // told of a run's progress, may be nil
+	Log      io.Writer            // gets a line of JSON for each run; nil: there is none
 	History  *history.History     // nil: runs are not kept, but for the latest
 	Dies     bool                 // what History keeps ends with this instance
 	Compare  CompareSources       // where Run is nil, History and what is published
@@ -84,6 +86,7 @@ func routes() []route {
 		{methods: get, path: "/runs/{id}", doc: "A run of the history, or how far one is that is going on", query: []string{"format"}, serve: (*Service).run},
 		{methods: []string{http.MethodDelete}, path: "/runs/{id}", doc: "Stop a run and answer what it had measured", starts: true, query: []string{"format"}, serve: (*Service).stopRun},
 		{methods: get, path: "/compare", doc: "How two runs, or what two filters find, differ", query: []string{"a", "b", "format"}, serve: (*Service).compare},
+		{methods: get, path: "/metrics", doc: "The latest of every series and probe, for Prometheus", serve: (*Service).metrics},
 		{methods: get, path: "/health", doc: "The process is up", open: true, serve: (*Service).health},
 		{methods: get, path: "/healthz", doc: "Alias of /health", open: true, alias: true, serve: (*Service).health},
 		{methods: get, path: "/ready", doc: "Every configured target has been reached", open: true, serve: (*Service).readyz},

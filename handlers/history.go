@@ -44,6 +44,7 @@ type origin struct {
 	request string // the path with the query that repeats it
 	key     string // of idempotency, or ""
 	plan    string // a digest of what was asked for under key
+	trace   string // that the request belongs to, or ""
 }
 
 // originOf is the origin of what r asks for with values, which hold its body too.
@@ -54,7 +55,7 @@ func originOf(kind string, r *http.Request, values url.Values) origin {
 	if len(rest) > 0 {
 		request += "?" + rest.Encode()
 	}
-	return origin{kind: kind, request: request}
+	return origin{kind: kind, request: request, trace: traceOf(r.Header)}
 }
 
 // diesWarning stands in each report whose run is kept by this instance alone.

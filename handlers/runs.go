@@ -166,6 +166,7 @@ func (s *Service) perform(ctx context.Context, plan *bench.Plan, o origin, obser
 	if report.Unsaved = !plan.Spec.Save; plan.Spec.Save {
 		s.keep(ctx, report, plan.Spec.Labels, o, err)
 	}
+	s.log(report, o, err)
 	return report, err
 }
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"strconv"
 	"strings"
 	"time"
 
@@ -70,6 +71,22 @@ type Row struct {
 	ConnectNS  *int64        `json:"connect_ns"`
 
 	Histogram string `json:"-"` // as bench.EncodeHistogram writes it; "" where there is none or it was not asked for
+}
+
+// Result is the row as a result of a report. Parameters are those that its name holds.
+func (r *Row) Result() *bench.Result {
+	res := &bench.Result{Name: r.Name, Target: r.Target, Workload: r.Workload, Client: r.Client, Sample: r.Sample, Iterations: r.Iterations,
+		ElapsedNS: r.ElapsedNS, NSPerOp: r.NSPerOp, OpsPerSec: r.OpsPerSec, Latency: r.Latency, Errors: r.Errors, Misses: r.Misses,
+		Mismatches: r.Mismatches, ConnectNS: r.ConnectNS}
+	for part := range strings.SplitSeq(r.Name, "/") {
+		name, value, _ := strings.Cut(part, "=")
+		for known, field := range map[string]*int{"concurrency": &res.Concurrency, "pipeline": &res.Pipeline, "size": &res.Size, "keyspace": &res.Keyspace} {
+			if n, err := strconv.Atoi(value); name == known && err == nil {
+				*field = n
+			}
+		}
+	}
+	return res
 }
 
 // NewRun returns what report says of a run: the identity, the vantage, the rows. The outcome is that of a run in which nothing
