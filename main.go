@@ -2,6 +2,7 @@
 //
 //	nsop                    serve HTTP on $PORT until SIGTERM
 //	nsop /bench/redis/get   perform that one request and print its body
+//	nsop import FILE...     store what other tools printed
 //	nsop version            print the version
 package main
 
@@ -73,8 +74,9 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 		_, err := fmt.Fprintln(stdout, "nsop", buildVersion(), runtime.Version())
 		return err
 	}
-	if len(args) > 1 || len(args) == 1 && !strings.HasPrefix(args[0], "/") {
-		return &usageError{fmt.Sprintf("arguments %q: want none, version, or one path such as /bench/redis", args)}
+	importing := len(args) > 1 && args[0] == "import"
+	if !importing && (len(args) > 1 || len(args) == 1 && !strings.HasPrefix(args[0], "/")) {
+		return &usageError{fmt.Sprintf("arguments %q: want none, version, import FILE..., or one path such as /bench/redis", args)}
 	}
 	bounded, cancel := context.WithTimeout(ctx, secretsTimeout)
 	defer cancel()
@@ -88,6 +90,9 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 			err = fmt.Errorf("close the history: %w", cerr)
 		}
 	}()
+	if importing {
+		return importFiles(ctx, config, args[1:], stdout)
+	}
 	if len(args) == 1 {
 		config.Auth = handlers.Auth{Mode: "none"}
 		return request(ctx, config, args[0], stdout, stderr)

@@ -230,12 +230,13 @@ func TestCommandLine(t *testing.T) {
 		{"bad encoding in the query", []string{"/bench/map?size=%zz"}, 1, `"detail": "query string: invalid URL escape \"%zz\""`, ""},
 		{"semicolon", []string{"/bench/map?size=1;count=2"}, 1, `"detail": "query string: invalid semicolon separator in query"`, ""},
 		{"two slashes", []string{"//bench/map"}, 1, `"status": 404`, ""},
-		{"no leading slash", []string{"bench/map"}, 2, "", `arguments ["bench/map"]: want none, version, or one path such as /bench/redis`},
-		{"URL", []string{"http://localhost/bench/map"}, 2, "", `arguments ["http://localhost/bench/map"]: want none, version, or one path such as /bench/redis`},
-		{"empty", []string{""}, 2, "", `arguments [""]: want none, version, or one path such as /bench/redis`},
-		{"two", []string{"/bench/map", "/health"}, 2, "", `arguments ["/bench/map" "/health"]: want none, version, or one path such as /bench/redis`},
-		{"version of what", []string{"version", "x"}, 2, "", `arguments ["version" "x"]: want none, version, or one path such as /bench/redis`},
-		{"flag", []string{"-h"}, 2, "", `arguments ["-h"]: want none, version, or one path such as /bench/redis`},
+		{"no leading slash", []string{"bench/map"}, 2, "", `arguments ["bench/map"]: want none, version, import FILE..., or one path such as /bench/redis`},
+		{"URL", []string{"http://localhost/bench/map"}, 2, "", `arguments ["http://localhost/bench/map"]: want none, version, import FILE..., or one path such as /bench/redis`},
+		{"empty", []string{""}, 2, "", `arguments [""]: want none, version, import FILE..., or one path such as /bench/redis`},
+		{"two", []string{"/bench/map", "/health"}, 2, "", `arguments ["/bench/map" "/health"]: want none, version, import FILE..., or one path such as /bench/redis`},
+		{"version of what", []string{"version", "x"}, 2, "", `arguments ["version" "x"]: want none, version, import FILE..., or one path such as /bench/redis`},
+		{"import of nothing", []string{"import"}, 2, "", `arguments ["import"]: want none, version, import FILE..., or one path such as /bench/redis`},
+		{"flag", []string{"-h"}, 2, "", `arguments ["-h"]: want none, version, import FILE..., or one path such as /bench/redis`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			stdout, stderr, err := command(t, nil, test.args...)
