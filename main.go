@@ -2,6 +2,7 @@
 //
 //	nsop                    serve HTTP on $PORT until SIGTERM
 //	nsop /bench/redis/get   perform that one request and print its body
+//	nsop job /bench/redis   perform one task's share of that request, on a platform that runs many
 //	nsop import FILE...     store what other tools printed
 //	nsop version            print the version
 package main
@@ -75,8 +76,9 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 		return err
 	}
 	importing := len(args) > 1 && args[0] == "import"
-	if !importing && (len(args) > 1 || len(args) == 1 && !strings.HasPrefix(args[0], "/")) {
-		return &usageError{fmt.Sprintf("arguments %q: want none, version, import FILE..., or one path such as /bench/redis", args)}
+	working := len(args) == 2 && args[0] == "job"
+	if !importing && !working && (len(args) > 1 || len(args) == 1 && !strings.HasPrefix(args[0], "/")) {
+		return &usageError{fmt.Sprintf("arguments %q: want none, version, import FILE..., job PATH, or one path such as /bench/redis", args)}
 	}
 	bounded, cancel := context.WithTimeout(ctx, secretsTimeout)
 	defer cancel()
@@ -90,6 +92,15 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 			err = fmt.Errorf("close the history: %w", cerr)
 		}
 	}()
+	if working {
+		args = args[1:]
+		if config.Job, err = configureJob(secrets.getenv); err == nil {
+			err = checkJob(config.Job, args[0], secrets.getenv, config.Vantage.Serverless() != "")
+		}
+		if err != nil {
+			return err
+		}
+	}
 	if importing {
 		return importFiles(ctx, config, args[1:], stdout)
 	}

@@ -79,6 +79,7 @@ type Plan struct {
 	Suite    *Suite // whose plan it is; nil: of none
 	Several  bool   // the report lists targets, in place of one
 	search   *search
+	team     *Team // nil: the run is this process's alone
 }
 
 // A Part of a plan is what it measures of one target.
@@ -390,7 +391,7 @@ func (p *Plan) Estimate(roundTrip time.Duration) time.Duration {
 		}
 		for _, e := range []Extent{benchtime, p.Spec.Warmup} {
 			total += float64(e.Time)
-			total += float64(e.Count) * float64(roundTrip) / float64(min(r.Concurrency, parallel)*r.Pipeline)
+			total += float64(p.Spec.Share.of(e.Count, 1)) * float64(roundTrip) / float64(min(r.Concurrency, parallel)*r.Pipeline)
 		}
 		total += float64(rowOverhead + 4*roundTrip)
 	}

@@ -24,6 +24,7 @@ type Report struct {
 	BoundBy    string         `json:"bound_by,omitempty"`  // this
 	Evidence   map[string]any `json:"evidence,omitempty"`  // and this
 	Assertions []Assertion    `json:"assertions"`
+	Tasks      []Task         `json:"tasks,omitempty"` // of a job, whose parts these results are the sum of
 	Warnings   []string       `json:"warnings"`
 
 	// Unsaved tells that the run is in no history, so that there is no permalink.
@@ -87,7 +88,8 @@ type Result struct {
 	Labels        map[string]string `json:"labels,omitempty"`
 	Warnings      []string          `json:"warnings"`
 
-	Latencies *hdrhistogram.Histogram `json:"-"` // nil where nothing completed, or where only figures are known
+	Latencies    *hdrhistogram.Histogram `json:"-"` // nil where nothing completed, or where only figures are known
+	ServiceTimes *hdrhistogram.Histogram `json:"-"` // of Service, as above
 }
 
 // ServerCost is what the store itself reports of a row: null where it does not say.

@@ -36,6 +36,7 @@ type Config struct {
 	Observe  func(bench.Progress) // told of a run's progress, may be nil
 	History  *history.History     // nil: runs are not kept, but for the latest
 	Dies     bool                 // what History keeps ends with this instance
+	Job      *Job                 // whose task this process is; nil: of none
 	Compare  CompareSources       // where Run is nil, History and what is published
 }
 

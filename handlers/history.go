@@ -133,6 +133,17 @@ func (s *Service) answerKept(w http.ResponseWriter, r *http.Request, format benc
 	if s.History == nil {
 		return missing
 	}
+	report, fault, err := s.merged(r.Context(), id)
+	if err != nil {
+		return err
+	}
+	if report != nil && format.Name != "json" {
+		return s.answer(w, r, format, report, http.StatusOK)
+	}
+	if report != nil {
+		w.Header().Set("Content-Type", format.ContentType)
+		return writeJSON(w, document(report, fault))
+	}
 	run, err := s.History.Run(r.Context(), id)
 	switch {
 	case errors.Is(err, history.ErrNotFound):
