@@ -2,6 +2,8 @@
 //
 //	nsop                    serve HTTP on $PORT until SIGTERM
 //	nsop /bench/redis/get   perform that one request and print its body
+//	nsop job /bench/redis   perform one task's share of that request, on a platform that runs many
+//	nsop import FILE...     store what other tools printed
 //	nsop version            print the version
 package main
 
@@ -73,8 +75,10 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 		_, err := fmt.Fprintln(stdout, "nsop", buildVersion(), runtime.Version())
 		return err
 	}
-	if len(args) > 1 || len(args) == 1 && !strings.HasPrefix(args[0], "/") {
-		return &usageError{fmt.Sprintf("arguments %q: want none, version, or one path such as /bench/redis", args)}
+	importing := len(args) > 1 && args[0] == "import"
+	working := len(args) == 2 && args[0] == "job"
+	if !importing && !working && (len(args) > 1 || len(args) == 1 && !strings.HasPrefix(args[0], "/")) {
+		return &usageError{fmt.Sprintf("arguments %q: want none, version, import FILE..., job PATH, or one path such as /bench/redis", args)}
 	}
 	bounded, cancel := context.WithTimeout(ctx, secretsTimeout)
 	defer cancel()
@@ -88,6 +92,18 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 			err = fmt.Errorf("close the history: %w", cerr)
 		}
 	}()
+	if working {
+		args = args[1:]
+		if config.Job, err = configureJob(secrets.getenv); err == nil {
+			err = checkJob(config.Job, args[0], secrets.getenv, config.Vantage.Serverless() != "")
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if importing {
+		return importFiles(ctx, config, args[1:], stdout)
+	}
 	if len(args) == 1 {
 		config.Auth = handlers.Auth{Mode: "none"}
 		return request(ctx, config, args[0], stdout, stderr)

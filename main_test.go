@@ -232,12 +232,13 @@ func TestCommandLine(t *testing.T) {
 		{"bad encoding in the query", []string{"/bench/map?size=%zz"}, 1, `"detail": "query string: invalid URL escape \"%zz\""`, ""},
 		{"semicolon", []string{"/bench/map?size=1;count=2"}, 1, `"detail": "query string: invalid semicolon separator in query"`, ""},
 		{"two slashes", []string{"//bench/map"}, 1, `"status": 404`, ""},
-		{"no leading slash", []string{"bench/map"}, 2, "", `arguments ["bench/map"]: want none, version, or one path such as /bench/redis`},
-		{"URL", []string{"http://localhost/bench/map"}, 2, "", `arguments ["http://localhost/bench/map"]: want none, version, or one path such as /bench/redis`},
-		{"empty", []string{""}, 2, "", `arguments [""]: want none, version, or one path such as /bench/redis`},
-		{"two", []string{"/bench/map", "/health"}, 2, "", `arguments ["/bench/map" "/health"]: want none, version, or one path such as /bench/redis`},
-		{"version of what", []string{"version", "x"}, 2, "", `arguments ["version" "x"]: want none, version, or one path such as /bench/redis`},
-		{"flag", []string{"-h"}, 2, "", `arguments ["-h"]: want none, version, or one path such as /bench/redis`},
+		{"no leading slash", []string{"bench/map"}, 2, "", `arguments ["bench/map"]: want none, version, import FILE..., job PATH, or one path such as /bench/redis`},
+		{"URL", []string{"http://localhost/bench/map"}, 2, "", `arguments ["http://localhost/bench/map"]: want none, version, import FILE..., job PATH, or one path such as /bench/redis`},
+		{"empty", []string{""}, 2, "", `arguments [""]: want none, version, import FILE..., job PATH, or one path such as /bench/redis`},
+		{"two", []string{"/bench/map", "/health"}, 2, "", `arguments ["/bench/map" "/health"]: want none, version, import FILE..., job PATH, or one path such as /bench/redis`},
+		{"version of what", []string{"version", "x"}, 2, "", `arguments ["version" "x"]: want none, version, import FILE..., job PATH, or one path such as /bench/redis`},
+		{"import of nothing", []string{"import"}, 2, "", `arguments ["import"]: want none, version, import FILE..., job PATH, or one path such as /bench/redis`},
+		{"flag", []string{"-h"}, 2, "", `arguments ["-h"]: want none, version, import FILE..., job PATH, or one path such as /bench/redis`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			stdout, stderr, err := command(t, nil, test.args...)
@@ -413,7 +414,7 @@ func cleanEnv(more ...string) []string {
 	keep := slices.DeleteFunc(os.Environ(), func(pair string) bool {
 		name, _, _ := strings.Cut(pair, "=")
 		return slices.Contains([]string{"PORT", "TARGETS", "REDIS_URL", "REDIS_ADDR", "REDIS_PASSWORD", "LIMITS", "LABELS", "AUTH", "AUTH_TOKEN", "AUTH_AUDIENCE", "AUTH_EMAILS",
-			"HISTORY_URL", "HISTORY_KEEP", "NO_COLOR", "K_SERVICE", "GAE_ENV", "CLOUD_RUN_JOB", "GCE_METADATA_HOST", "GODEBUG"}, name)
+			"HISTORY_URL", "HISTORY_KEEP", "NO_COLOR", "CLOUD_RUN_TASK_INDEX", "JOB_COMPLETION_INDEX", "K_SERVICE", "GAE_ENV", "CLOUD_RUN_JOB", "GCE_METADATA_HOST", "GODEBUG"}, name)
 	})
 	return append(keep, more...)
 }

@@ -164,6 +164,7 @@ type Params struct {
 	Compatible bool   // flavor=compatible: exactly what redis-benchmark sends, key prefix aside
 	Supply     uint64 // elements that Load adds for a workload that drains
 	Scale      int    // of pgbench
+	Share      Share  // of the data, which Load writes: every Of-th key or element
 }
 
 // Key is the name of a key of the run.

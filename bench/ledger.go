@@ -25,6 +25,9 @@ func (r *runner) ledger(ctx context.Context, session Session, part Part) (end fu
 		return end, fmt.Errorf("read what earlier runs left: %w", err)
 	}
 	for _, run := range slices.Sorted(maps.Keys(notes)) {
+		if run == r.keysOf() {
+			continue // another task of this job noted it, and may have been killed
+		}
 		if err := removeNoted(ctx, session, registry, run, notes[run]); err != nil {
 			r.report.Warnings = append(r.report.Warnings, fmt.Sprintf("what run %s left is still there: %v", run, err))
 		}
@@ -33,17 +36,24 @@ func (r *runner) ledger(ctx context.Context, session Session, part Part) (end fu
 	if note == "" {
 		return end, nil
 	}
-	if err := registry.Register(ctx, r.report.Run, note); err != nil {
+	if err := registry.Register(ctx, r.keysOf(), note); err != nil {
 		return end, fmt.Errorf("note the run's keys: %w", err)
 	}
 	return func() {
+		alone, err := r.last(ctx, part)
+		if err != nil {
+			r.report.Warnings = append(r.report.Warnings, fmt.Sprintf("keys were left behind, the next run removes them: %v", err))
+		}
+		if err != nil || !alone {
+			return
+		}
 		bound := 30 * time.Second
 		if ctx.Err() != nil {
 			bound = time.Second
 		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), bound)
 		defer cancel()
-		if err := removeNoted(ctx, session, registry, r.report.Run, note); err != nil {
+		if err := removeNoted(ctx, session, registry, r.keysOf(), note); err != nil {
 			r.report.Warnings = append(r.report.Warnings, fmt.Sprintf("keys were left behind, the next run removes them: %v", err))
 		}
 	}, nil

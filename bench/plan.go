@@ -84,6 +84,7 @@ type Plan struct {
 	Before func(ctx context.Context, report *Report) error
 	After  func(ctx context.Context, report *Report)
 	search *search
+	team   *Team // nil: the run is this process's alone
 }
 
 // A Part of a plan is what it measures of one target.
@@ -394,7 +395,7 @@ func (p *Plan) Estimate(roundTrip time.Duration) time.Duration {
 			benchtime = Extent{Time: r.Arrivals.length(benchtime)}
 		}
 		for _, e := range []Extent{benchtime, p.Spec.Warmup} {
-			count := float64(e.Count) * float64(roundTrip) / float64(min(r.Concurrency, parallel)*r.Pipeline)
+			count := float64(p.Spec.Share.of(e.Count, 1)) * float64(roundTrip) / float64(min(r.Concurrency, parallel)*r.Pipeline)
 			switch {
 			case e.Time == 0:
 				total += count

@@ -322,7 +322,7 @@ func (p *Params) elements(n uint64) uint64 {
 // loadList returns the Load of so many elements of the list.
 func loadList(elements uint64) func(ctx context.Context, s Store, p *Params) error {
 	return func(ctx context.Context, s Store, p *Params) error {
-		return loadElements(ctx, s, p.Key("mylist"), p.elements(elements), "RPUSH", func(c Cmd, i uint64) Cmd {
+		return loadElements(ctx, s, p, "mylist", p.elements(elements), "RPUSH", func(c Cmd, i uint64) Cmd {
 			return append(c, p.Values.At(i))
 		})
 	}
@@ -331,7 +331,7 @@ func loadList(elements uint64) func(ctx context.Context, s Store, p *Params) err
 // loadSet returns the Load of so many members of the set.
 func loadSet(elements uint64) func(ctx context.Context, s Store, p *Params) error {
 	return func(ctx context.Context, s Store, p *Params) error {
-		return loadElements(ctx, s, p.Key("myset"), p.elements(elements), "SADD", func(c Cmd, i uint64) Cmd {
+		return loadElements(ctx, s, p, "myset", p.elements(elements), "SADD", func(c Cmd, i uint64) Cmd {
 			return append(c, element(i))
 		})
 	}
@@ -340,7 +340,7 @@ func loadSet(elements uint64) func(ctx context.Context, s Store, p *Params) erro
 // loadZset returns the Load of so many members of the sorted set.
 func loadZset(elements uint64) func(ctx context.Context, s Store, p *Params) error {
 	return func(ctx context.Context, s Store, p *Params) error {
-		return loadElements(ctx, s, p.Key("myzset"), p.elements(elements), "ZADD", func(c Cmd, i uint64) Cmd {
+		return loadElements(ctx, s, p, "myzset", p.elements(elements), "ZADD", func(c Cmd, i uint64) Cmd {
 			return append(c, strconv.FormatUint(i, 10), element(i))
 		})
 	}
@@ -349,13 +349,13 @@ func loadZset(elements uint64) func(ctx context.Context, s Store, p *Params) err
 func element(i uint64) string { return fmt.Sprintf("element:%012d", i) }
 
 func loadHash(ctx context.Context, s Store, p *Params) error {
-	return loadElements(ctx, s, p.Key("myhash"), 1, "HSET", func(c Cmd, i uint64) Cmd {
+	return loadElements(ctx, s, p, "myhash", 1, "HSET", func(c Cmd, i uint64) Cmd {
 		return append(c, element(i), p.Values.At(i))
 	})
 }
 
 func loadStream(ctx context.Context, s Store, p *Params) error {
-	return loadElements(ctx, s, p.Key("mystream"), 1, "XADD", func(c Cmd, i uint64) Cmd {
+	return loadElements(ctx, s, p, "mystream", 1, "XADD", func(c Cmd, i uint64) Cmd {
 		return append(c, "*", "myfield", p.Values.At(i))
 	})
 }
@@ -368,20 +368,31 @@ const (
 	loadCommand  = 64 << 10 // bytes of one command
 )
 
-// loadElements adds count elements to the collection at key by the variadic command, and sets its TTL right after the
-// first of them. add appends the arguments of element i.
-func loadElements(ctx context.Context, s Store, key string, count uint64, command string, add func(c Cmd, i uint64) Cmd) error {
+// loadElements adds those of count elements that are of p's share to the collection called name by the variadic command,
+// and sets its TTL right after the first of them. add appends the arguments of element i.
+func loadElements(ctx context.Context, s Store, p *Params, name string, count uint64, command string, add func(c Cmd, i uint64) Cmd) error {
 	var (
+		key = p.Key(name)
 		b   = batch{what: "load " + key, s: s.(Commander)}
 		cmd = Cmd{command, key}
 	)
+	last := count
+	for i := range min(count, max(p.Share.Of, 1)) { // from the end
+		if p.Share.has(count - 1 - i) {
+			last = count - 1 - i
+			break
+		}
+	}
 	for i, bytes := uint64(0), 0; i < count; i++ {
+		if !p.Share.has(i) {
+			continue
+		}
 		before := len(cmd)
 		cmd = add(cmd, i)
 		for _, arg := range cmd[before:] {
 			bytes += len(arg)
 		}
-		if len(cmd) < loadArgs && bytes < loadCommand && i+1 < count {
+		if len(cmd) < loadArgs && bytes < loadCommand && i < last {
 			continue
 		}
 		first := b.sent == 0

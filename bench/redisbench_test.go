@@ -324,13 +324,13 @@ func TestLoadElements(t *testing.T) {
 	for _, c := range []struct{ count, size int }{{0, 10}, {1, 10}, {100_000, 10}, {300, 100_000}} {
 		r := &recorder{keep: true}
 		value := strings.Repeat("x", c.size)
-		if err := loadElements(t.Context(), r, "k", uint64(c.count), "RPUSH", func(cmd Cmd, _ uint64) Cmd { return append(cmd, value) }); err != nil {
+		if err := loadElements(t.Context(), r, &Params{Run: "R"}, "k", uint64(c.count), "RPUSH", func(cmd Cmd, _ uint64) Cmd { return append(cmd, value) }); err != nil {
 			t.Fatal(err)
 		}
 		n := 0
 		for i, cmd := range r.cmds {
 			if i == 1 {
-				if !slices.Equal(cmd, Cmd{"EXPIRE", "k", "3600"}) {
+				if !slices.Equal(cmd, Cmd{"EXPIRE", "nsop:R:k", "3600"}) {
 					t.Errorf("second command %q", cmd)
 				}
 				continue

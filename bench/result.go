@@ -27,6 +27,7 @@ type Report struct {
 	Classes    *Classes       `json:"classes,omitempty"`   // these
 	Change     string         `json:"change,omitempty"`    // that the history of a probe's series shows
 	Assertions []Assertion    `json:"assertions"`
+	Tasks      []Task         `json:"tasks,omitempty"` // of a job, whose parts these results are the sum of
 	Warnings   []string       `json:"warnings"`
 
 	// Unsaved tells that the run is in no history, so that there is no permalink.
@@ -90,7 +91,8 @@ type Result struct {
 	Labels        map[string]string `json:"labels,omitempty"`
 	Warnings      []string          `json:"warnings"`
 
-	Latencies *hdrhistogram.Histogram `json:"-"` // nil where nothing completed, or where only figures are known
+	Latencies    *hdrhistogram.Histogram `json:"-"` // nil where nothing completed, or where only figures are known
+	ServiceTimes *hdrhistogram.Histogram `json:"-"` // of Service, as above
 }
 
 // ServerCost is what the store itself reports of a row: null where it does not say.

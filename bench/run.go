@@ -70,6 +70,9 @@ func (p *Plan) Run(ctx context.Context, id string, meter Meter, observe func(Pro
 		r.report.ElapsedNS = int64(time.Since(r.started))
 		r.report.Summaries = Summarize(r.report.Results)
 		for _, a := range p.Spec.Asserts {
+			if p.team != nil {
+				break // of the whole run
+			}
 			r.report.Assertions = append(r.report.Assertions, a.Check(r.asserted())...)
 		}
 	}()
@@ -97,7 +100,7 @@ func (p *Plan) Run(ctx context.Context, id string, meter Meter, observe func(Pro
 	if p.After != nil {
 		p.After(ctx, r.report)
 	}
-	return r.report, cmp.Or(first, failed(r.asserted()))
+	return r.report, cmp.Or(first, failed(r.asserted(), p.team != nil))
 }
 
 // embedded is the first warning of a report about something in-process, "" where nothing is.
@@ -218,7 +221,7 @@ func (r *runner) part(ctx context.Context, part Part) error {
 // row measures a sample of a row and puts it into the report. Its error ends the run.
 func (r *runner) row(ctx context.Context, session Session, row Row, sample int) (*Result, error) {
 	r.progress.Name, r.progress.Result = row.Name(), nil
-	result, lost := (&sampler{runner: r, Row: row, session: session}).measure(ctx)
+	result, lost := (&sampler{runner: r, Row: row, session: session, sample: sample}).measure(ctx)
 	result.Sample = sample
 	if err := context.Cause(ctx); err != nil && result.Iterations == 0 {
 		return nil, err // the row had not begun
@@ -259,10 +262,10 @@ func Lost(ctx context.Context, t *Target, err error) error {
 	return &LostError{name, err}
 }
 
-// failed is a *FailedError for the first row that completed nothing.
-func failed(results []*Result) error {
+// failed is a *FailedError for the first row that completed nothing. A share of a row may be nothing.
+func failed(results []*Result, share bool) error {
 	for _, r := range results {
-		if r.Iterations == 0 {
+		if r.Iterations == 0 && !(share && r.Errors == 0) {
 			kind := mostFrequent(r.ErrorKinds)
 			return &FailedError{r.Name, kind, r.ErrorSamples[kind]}
 		}
@@ -298,11 +301,12 @@ type sampler struct {
 	*runner
 	Row
 	session Session
+	sample  int    // from 1
 	limit   uint64 // operations that the row's data allows; 0 is no limit
 }
 
 func (r *runner) params(row Row) *Params {
-	p := &Params{Run: r.report.Run, Verify: r.Spec.Verify, Compatible: row.Flavor == "compatible", Scale: row.Scale, Values: NewValues(row.Size)}
+	p := &Params{Run: r.keysOf(), Verify: r.Spec.Verify, Compatible: row.Flavor == "compatible", Scale: row.Scale, Values: NewValues(row.Size)}
 	p.Keys = NewKeys(p.Key("key:"), row.Keyspace)
 	return p
 }
@@ -326,8 +330,12 @@ func (s *sampler) measure(ctx context.Context) (r *Result, lost error) {
 	if s.Open() {
 		r.Rate, r.Shape = s.Rate, s.Arrivals.String()
 	}
+	if err := s.gather(ctx); err != nil {
+		return r, s.stageFailed(ctx, r, err)
+	}
+	workers := s.Spec.Share.workers(s.Concurrency)
 	opened := time.Now()
-	store, err := s.session.Open(ctx, s.Client.Name, Options{Connections: s.Concurrency, Timeout: s.Spec.Timeout,
+	store, err := s.session.Open(ctx, s.Client.Name, Options{Connections: workers, Timeout: s.Spec.Timeout,
 		Sync: s.Sync == "full", Protocol: s.Protocol})
 	if err != nil {
 		return r, s.stageFailed(ctx, r, err)
@@ -342,7 +350,11 @@ func (s *sampler) measure(ctx context.Context) (r *Result, lost error) {
 	if s.Workload.Keys != nil && !params.Compatible {
 		// In flavor compatible a test works on what the one before left: its keys are removed at the end of the run.
 		defer func() {
-			if err := s.remove(ctx, s.Workload.Keys(params), lost != nil); err != nil {
+			alone, err := s.leave(ctx, time.Duration(r.ElapsedNS))
+			if err == nil && alone {
+				err = s.remove(ctx, s.Workload.Keys(params), lost != nil)
+			}
+			if err != nil {
 				r.Warnings = append(r.Warnings, fmt.Sprintf("keys were left behind, they expire within an hour: %v", err))
 			}
 		}()
@@ -358,7 +370,7 @@ func (s *sampler) measure(ctx context.Context) (r *Result, lost error) {
 		return r, s.stageFailed(ctx, r, err)
 	}
 	l := &load{pipeline: max(s.Pipeline, 1), batch: 1, timeout: s.Spec.Timeout, share: s.Spec.Share, sleeper: newSleeper, abort: func() { _ = store.Close() }}
-	for i := range s.Concurrency {
+	for i := range workers {
 		l.ops = append(l.ops, s.Workload.Op(dedicate(store, i), params, l.pipeline))
 	}
 	warm := l.with(warmup).run(ctx)
@@ -367,7 +379,7 @@ func (s *sampler) measure(ctx context.Context) (r *Result, lost error) {
 		r.Errors, r.ErrorKinds, r.ErrorSamples, r.Mismatches = warm.failed(), warm.errors, warm.samples, warm.mismatches
 		return r, lostBy(warm)
 	}
-	if warm.iterations > 0 && warm.min < int64(shortest) && l.pipeline == 1 && !s.Open() {
+	if warm.iterations > 0 && warm.min < int64(shortest) && l.pipeline == 1 && !s.Open() && s.team == nil { // tasks with batches of their own would not share all operations
 		l.batch = int(int64(batchTime) / max(warm.min, 10))
 		r.Warnings = append(r.Warnings, fmt.Sprintf("an operation is shorter than %s: the clock is read once for %d, and latencies are means over so many", shortest, l.batch))
 	}
@@ -378,6 +390,9 @@ func (s *sampler) measure(ctx context.Context) (r *Result, lost error) {
 	if s.limit, err = s.supply(ctx, store, params, warm, timed.limit); err != nil {
 		return r, s.stageFailed(ctx, r, err)
 	}
+	if err := s.start(ctx, store, params); err != nil {
+		return r, s.stageFailed(ctx, r, err)
+	}
 	var before, after reading
 	s.readServer(ctx, &before)
 	timed.begin = func() {
@@ -385,7 +400,7 @@ func (s *sampler) measure(ctx context.Context) (r *Result, lost error) {
 		s.readProcess(&before)
 	}
 	timed.progress = func(done uint64, elapsed time.Duration) {
-		f := float64(done) / float64(max(s.Spec.Benchtime.Count, 1))
+		f := float64(done) / float64(max(s.Spec.Share.of(s.Spec.Benchtime.Count, l.pipeline), 1))
 		if s.Spec.Benchtime.Time > 0 {
 			f = float64(elapsed) / float64(s.Spec.Benchtime.Time)
 		}
@@ -413,7 +428,7 @@ func (s *sampler) measure(ctx context.Context) (r *Result, lost error) {
 		r.Histogram = text
 	}
 	o := &observed{Result: r, measured: m, Arrivals: s.Arrivals, end: timed.end, due: s.Spec.Share.of(timed.limit, l.pipeline), batch: l.batch, clock: s.clock,
-		pauses: time.Duration(after.mem.PauseTotalNs - before.mem.PauseTotalNs), workers: s.Concurrency}
+		pauses: time.Duration(after.mem.PauseTotalNs - before.mem.PauseTotalNs), workers: workers}
 	o.cores = s.cores()
 	for _, rule := range rules {
 		if w := rule.of(o); w != "" {
@@ -448,6 +463,7 @@ func (s *sampler) supply(ctx context.Context, store Store, p *Params, warm *meas
 		if warm.elapsed > 0 {
 			need += uint64(2 * float64(warm.iterations) / warm.elapsed.Seconds() * s.Spec.Benchtime.Time.Seconds())
 		}
+		need *= max(s.Spec.Share.Of, 1) // of which this task supplies and takes its share
 	}
 	p.Supply = min(need, most)
 	return p.Supply, s.load(ctx, store, p)
@@ -462,13 +478,20 @@ func dedicate(s Store, worker int) Store {
 
 // load writes the row's data, and gives up once the run is cut off.
 func (s *sampler) load(ctx context.Context, store Store, params *Params) error {
+	return s.loadShares(ctx, store, params, s.shares()...)
+}
+
+func (s *sampler) loadShares(ctx context.Context, store Store, params *Params, shares ...Share) error {
 	if s.Workload.Load == nil || params.Compatible {
 		return nil
 	}
 	stop := context.AfterFunc(ctx, func() { _ = store.Close() })
 	defer stop()
-	if err := s.Workload.Load(ctx, store, params); err != nil {
-		return fmt.Errorf("load: %w", err)
+	for _, share := range shares {
+		params.Share = share
+		if err := s.Workload.Load(ctx, store, params); err != nil {
+			return fmt.Errorf("load: %w", err)
+		}
 	}
 	return nil
 }
@@ -585,7 +608,7 @@ func (r *Result) count(m *measured) {
 	r.Latency, r.Latencies = latency(&m.distribution), m.histogram
 	if m.service != nil {
 		service := latency(m.service)
-		r.Service = &service
+		r.Service, r.ServiceTimes = &service, m.service.histogram
 	}
 }
 

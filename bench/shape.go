@@ -74,6 +74,12 @@ func nanoseconds(seconds float64) time.Duration {
 // Index. The zero Share is all of them.
 type Share struct{ Index, Of uint64 }
 
+// has tells whether key or element i of a row's data is the share's.
+func (s Share) has(i uint64) bool { return s.Of <= 1 || i%s.Of == s.Index }
+
+// workers are how many of a row's workers are the share's: at least one.
+func (s Share) workers(concurrency int) int { return max(1, int(s.of(uint64(concurrency), 1))) }
+
 // batch is the number in the whole run of the share's batch m.
 func (s Share) batch(m uint64) uint64 { return m*max(s.Of, 1) + s.Index }
 

@@ -238,7 +238,21 @@ func loadKeys(ctx context.Context, s Store, p *Params, size int, value func(i ui
 		cmds    = make([]Cmd, 0, most)
 		replies = make([]Reply, most)
 	)
+	send := func() error {
+		clear(replies)
+		c.Do(ctx, cmds, replies[:len(cmds)])
+		for _, r := range replies[:len(cmds)] {
+			if r.Err != nil {
+				return fmt.Errorf("load keys: %w", r.Err)
+			}
+		}
+		cmds = cmds[:0]
+		return nil
+	}
 	for i := range p.Keys.Len() {
+		if !p.Share.has(i) {
+			continue
+		}
 		if err := context.Cause(ctx); err != nil {
 			return fmt.Errorf("load keys: %w", err)
 		}
@@ -249,17 +263,14 @@ func loadKeys(ctx context.Context, s Store, p *Params, size int, value func(i ui
 			continue
 		}
 		cmds = append(cmds, Cmd{"SET", p.Keys.At(i), value(i), "EX", ttlSeconds})
-		if len(cmds) < most && i+1 < p.Keys.Len() {
-			continue
-		}
-		clear(replies)
-		c.Do(ctx, cmds, replies[:len(cmds)])
-		for _, r := range replies[:len(cmds)] {
-			if r.Err != nil {
-				return fmt.Errorf("load keys: %w", r.Err)
+		if len(cmds) == most {
+			if err := send(); err != nil {
+				return err
 			}
 		}
-		cmds = cmds[:0]
 	}
-	return nil
+	if len(cmds) == 0 {
+		return nil
+	}
+	return send()
 }

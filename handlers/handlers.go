@@ -38,6 +38,7 @@ type Config struct {
 	Log      io.Writer            // gets a line of JSON for each run; nil: there is none
 	History  *history.History     // nil: runs are not kept, but for the latest
 	Dies     bool                 // what History keeps ends with this instance
+	Job      *Job                 // whose task this process is; nil: of none
 	Compare  CompareSources       // where Run is nil, History and what is published
 }
 

@@ -134,6 +134,17 @@ func (s *Service) answerKept(w http.ResponseWriter, r *http.Request, format benc
 	if s.History == nil {
 		return missing
 	}
+	report, fault, err := s.merged(r.Context(), id)
+	if err != nil {
+		return err
+	}
+	if report != nil && format.Name != "json" {
+		return s.answer(w, r, format, report, http.StatusOK)
+	}
+	if report != nil {
+		w.Header().Set("Content-Type", format.ContentType)
+		return writeJSON(w, document(report, fault))
+	}
 	run, err := s.History.Run(r.Context(), id)
 	switch {
 	case errors.Is(err, history.ErrNotFound):
@@ -481,8 +492,8 @@ func figureText(f *bench.Figure) string {
 	return f.String()
 }
 
-// importLimit bounds a file that is sent, in bytes.
-const importLimit = 16 << 20
+// ImportLimit bounds a file that is imported, in bytes.
+const ImportLimit = 16 << 20
 
 // importRuns stores what the body says was measured, all of it or nothing.
 func (s *Service) importRuns(w http.ResponseWriter, r *http.Request) error {
@@ -494,9 +505,9 @@ func (s *Service) importRuns(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, importLimit))
+	body, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, ImportLimit))
 	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
-		return &tooLargeError{importLimit}
+		return &tooLargeError{ImportLimit}
 	} else if err != nil {
 		return &bench.ParamError{Detail: "read body: " + err.Error()}
 	}
@@ -504,11 +515,16 @@ func (s *Service) importRuns(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	w.Header().Set("Content-Type", "application/json")
+	return WriteRuns(w, runs, baseURL(r))
+}
+
+// WriteRuns writes the list of runs as GET and POST /runs answer it, with permalinks where base, a URL, is not "".
+func WriteRuns(w io.Writer, runs []*history.Run, base string) error {
 	list := []listed{}
 	for _, run := range runs {
-		list = append(list, listed{run, permalink(baseURL(r), run.ID)})
+		list = append(list, listed{run, permalink(base, run.ID)})
 	}
-	w.Header().Set("Content-Type", "application/json")
 	return writeJSON(w, map[string]any{"runs": list})
 }
 

@@ -2,6 +2,7 @@ package handlers
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -40,13 +41,13 @@ func (s *Service) log(report *bench.Report, o origin, err error) {
 	}{Severity: "INFO", Run: report.Run, Kind: o.kind, Request: o.request, Status: http.StatusOK, ElapsedNS: report.ElapsedNS,
 		Rows: []loggedRow{}, Warnings: report.Warnings}
 	line.Message = fmt.Sprintf("%s %s: %d rows", o.kind, o.request, len(report.Results))
-	if err != nil {
+	if errors.As(err, &assertionError{}) {
+		line.Severity, line.Status = "WARNING", http.StatusExpectationFailed
+		line.Message += ": " + err.Error()
+	} else if err != nil {
 		p := status(err)
 		line.Severity, line.Status, line.ErrorKind = "ERROR", p.Status, p.ErrorKind
 		line.Message += ": " + p.Detail
-		if p.Status == http.StatusExpectationFailed {
-			line.Severity = "WARNING"
-		}
 	}
 	for _, r := range bench.NormalizeResults(report.Results) {
 		line.Rows = append(line.Rows, loggedRow{r.Name, r.NSPerOp, r.OpsPerSec, r.Latency.P50, r.Latency.P99, r.Errors})

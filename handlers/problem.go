@@ -114,12 +114,16 @@ func status(err error) *problem {
 		tooLarge    *tooLargeError
 		notReady    *notReadyError
 		keys        *keysError
+		taskFault   *taskError
 	)
 	if errors.As(err, &run) {
 		p.report = run.report.Normalize()
 		p.Results = p.report.Results
 	}
 	switch {
+	case errors.As(err, &taskFault):
+		f := taskFault.fault
+		p.Status, p.Title, p.ErrorKind = f.Status, f.Title, f.ErrorKind
 	case errors.As(err, &param):
 		p.Status, p.Title, p.Parameter, p.Allowed = http.StatusBadRequest, "a parameter is wrong", param.Parameter, param.Allowed
 		p.EstimatedSeconds = param.Estimate.Seconds()

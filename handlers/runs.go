@@ -140,6 +140,13 @@ func (s *Service) perform(ctx context.Context, plan *bench.Plan, o origin, obser
 	ctx, stop := context.WithTimeoutCause(ctx, plan.Limits.Total, errTotal)
 	defer stop()
 	run := &running{id: uuid.Must(uuid.NewV7()).String(), cancel: cancel, done: make(chan struct{}), started: time.Now(), describe: plan.Describe}
+	var crew *crew
+	if s.Job != nil {
+		run.id = s.Job.Execution
+		if crew, err = s.join(plan); err != nil {
+			return nil, err
+		}
+	}
 	estimate := plan.Estimate(0)
 	run.progress = bench.Progress{Run: run.id, Rows: plan.Size(), Estimate: estimate, Seconds: estimate.Seconds()}
 	if err := s.runs.begin(run); err != nil {
@@ -154,12 +161,21 @@ func (s *Service) perform(ctx context.Context, plan *bench.Plan, o origin, obser
 	}()
 	info := s.info(ctx)
 	plan.Cold = info.Cold
+	if crew != nil {
+		if err := crew.announce(ctx, plan, o); err != nil {
+			report = &bench.Report{Run: run.id, StartedAt: run.started.UTC(), Vantage: info}
+			return report, &historyError{err}
+		}
+	}
 	report, err = plan.Run(ctx, run.id, s.Meter, func(p bench.Progress) {
 		s.runs.update(p)
 		observe(p)
 	})
 	report.Vantage = info
 	report.Warnings = append(report.Warnings, info.Warnings...)
+	if crew != nil {
+		return report, crew.keep(ctx, report, plan, o, err)
+	}
 	if err == nil && !bench.AssertionsHold(report.Assertions) {
 		err = assertionError{}
 	}

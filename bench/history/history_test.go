@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -419,10 +418,8 @@ func testJobs(t *testing.T, fresh func(testing.TB) string) {
 	if got := fmt.Sprintf("%d %d %s, %d %d %s", parts[0].Task, parts[0].Attempt, parts[0].Body, parts[1].Task, parts[1].Attempt, parts[1].Body); err != nil || len(parts) != 2 || got != `0 1 {"x":3}, 1 1 {"x":2}` {
 		t.Errorf("%v, %s", err, got)
 	}
-	if arrived, err := b.Arrived(t.Context(), "e1"); err != nil || !maps.Equal(arrived, map[int]int{0: 1, 1: 1}) {
-		t.Errorf("%v, %v", err, arrived)
-	}
-	if arrived, err := b.Arrived(t.Context(), "e2"); err != nil || len(arrived) != 0 {
+	if arrived, err := b.Arrived(t.Context(), "e1", "e2"); err != nil || len(arrived["e1"]) != 2 || arrived["e1"][0].Attempt != 1 || arrived["e1"][1].Attempt != 1 ||
+		!arrived["e1"][0].At.Equal(a.now()) || len(arrived["e2"]) != 0 {
 		t.Errorf("%v, %v", err, arrived)
 	}
 }

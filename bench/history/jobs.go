@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"time"
 )
 
 // A Part is what one task of a job measured, a JSON object.
@@ -76,26 +77,45 @@ func (h *History) Arrive(ctx context.Context, execution string, task, attempt in
 	return nil
 }
 
-// Arrived returns the attempt of each task of a job that is ready to start.
-func (h *History) Arrived(ctx context.Context, execution string) (map[int]int, error) {
+// An Arrival is when an attempt of a task was ready, by the clock of its machine.
+type Arrival struct {
+	Attempt int
+	At      time.Time
+}
+
+// Arrived returns who is ready in each of executions, by task.
+func (h *History) Arrived(ctx context.Context, executions ...string) (map[string]map[int]Arrival, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTime)
 	defer cancel()
 	db, err := h.database(ctx)
 	if err != nil {
 		return nil, err
 	}
-	rows, err := db.QueryContext(ctx, "SELECT task, attempt FROM arrivals WHERE execution = $1", clean(execution))
+	names := make([]string, len(executions))
+	arrived := map[string]map[int]Arrival{}
+	for i, e := range executions {
+		names[i] = clean(e)
+		arrived[e] = map[int]Arrival{}
+	}
+	rows, err := db.QueryContext(ctx, "SELECT execution, task, attempt, arrived_at FROM arrivals WHERE execution IN ("+placeholders(1, len(names))+")", anys(names)...)
 	if err != nil {
-		return nil, fmt.Errorf("read who is ready in %s: %w", execution, err)
+		return nil, fmt.Errorf("read who is ready: %w", err)
 	}
 	defer rows.Close()
-	arrived := map[int]int{}
 	for rows.Next() {
-		var task, attempt int
-		if err := rows.Scan(&task, &attempt); err != nil {
-			return nil, fmt.Errorf("read who is ready in %s: %w", execution, err)
+		var name string
+		var task int
+		var a Arrival
+		var at int64
+		if err := rows.Scan(&name, &task, &a.Attempt, &at); err != nil {
+			return nil, fmt.Errorf("read who is ready: %w", err)
 		}
-		arrived[task] = attempt
+		a.At = time.Unix(0, at)
+		for i, e := range executions {
+			if names[i] == name {
+				arrived[e][task] = a
+			}
+		}
 	}
 	return arrived, rows.Err()
 }
