@@ -84,7 +84,7 @@ func routes() []route {
 		{methods: get, path: "/runs/{id}", page: true, doc: "A run of the history, or how far one is that is going on; now is the one going on at this instance", query: []string{"format"}, serve: (*Service).run},
 		{methods: []string{http.MethodDelete}, path: "/runs/{id}", doc: "Stop a run and answer what it had measured", starts: true, query: []string{"format"}, serve: (*Service).stopRun},
 		{methods: get, path: "/compare", page: true, doc: "How two runs, or what two filters find, differ", query: []string{"a", "b", "format"}, serve: (*Service).compare},
-		{methods: get, path: "/plan", page: true, doc: "What the fields of a form ask for: the path of /bench that does it, and how long that takes", spec: true, query: []string{"target", "workloads"}, answers: "Plan", serve: (*Service).plan},
+		{methods: get, path: "/plan", page: true, doc: "What the fields of a form ask for: the path of /bench that does it, and how long that takes", spec: true, query: []string{"target", "workloads"}, serve: (*Service).plan},
 		{methods: get, path: "/health", doc: "The process is up", open: true, serve: (*Service).health},
 		{methods: get, path: "/healthz", doc: "Alias of /health", open: true, alias: true, serve: (*Service).health},
 		{methods: get, path: "/ready", doc: "Every configured target has been reached", open: true, serve: (*Service).readyz},

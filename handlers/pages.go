@@ -129,9 +129,9 @@ func (s *Service) failPage(w http.ResponseWriter, r *http.Request, p *problem) e
 	h := hintFor(p.ErrorKind, p.report)
 	data := struct {
 		*problem
-		Hint hint
-		Run  string
-	}{p, h, ""}
+		Likely, Check, Look string
+		Run                 string
+	}{p, h.likely, h.check, h.note, ""}
 	if p.report != nil {
 		data.Run = p.report.Run
 	}
