@@ -32,8 +32,8 @@ var ranges = []struct {
 }
 
 const (
-	graphRows   = 8000 // of one series, for the large chart and the detector
-	smallRows   = 3000 // of all series of a target
+	olderRows   = 800  // of one series before the latest week, for the large chart and the detector
+	smallRows   = 1500 // of all series of a target
 	smallCharts = 12
 )
 
@@ -303,9 +303,19 @@ func (s *Service) draw(ctx context.Context, p *dashboardPage, st standing, deplo
 	}
 	row := latest[i]
 	p.Row, p.RowName = row.Name, rowTitle(row.Name)
-	points, err := s.series(ctx, row, detect.Since(from), graphRows, deploys)
-	if err != nil {
-		return err
+	// Of the latest week every probe is there, so that a change is seen when it comes; what came before is its measure.
+	points := st.points
+	if row.Name != st.Row {
+		if points, err = s.series(ctx, row, now.Add(-week), time.Time{}, weekRows, deploys); err != nil {
+			return err
+		}
+	}
+	if since, until := detect.Since(from), now.Add(-week); since.Before(until) {
+		older, err := s.series(ctx, row, since, until, olderRows, deploys)
+		if err != nil {
+			return err
+		}
+		points = slices.Concat(older, points)
 	}
 	t := chart.Timeline{From: from.In(loc), To: now.In(loc), Band: "min to p95"}
 	// The first revision that is known was not seen to replace another.
@@ -323,6 +333,7 @@ func (s *Service) draw(ctx context.Context, p *dashboardPage, st standing, deplo
 		if c.At.Before(from) {
 			continue
 		}
+		c.Sentence = strings.ReplaceAll(c.Sentence, c.At.UTC().Format(sentenceTime), c.At.In(loc).Format(sentenceTime+" MST"))
 		if t.Step == nil {
 			t.Step = &chart.Step{At: c.At, Before: c.Before, After: c.After, Text: c.Sentence}
 		}
@@ -340,6 +351,9 @@ func (s *Service) draw(ctx context.Context, p *dashboardPage, st standing, deplo
 	}
 	return s.drawSmall(ctx, p, latest, now, span, loc)
 }
+
+// sentenceTime is how a change's sentence writes when it was, in UTC.
+const sentenceTime = "2006-01-02 15:04"
 
 // drawn is q as the chart takes it.
 func (q measured) drawn() chart.Point {

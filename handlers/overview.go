@@ -19,6 +19,7 @@ type standing struct {
 	Target *bench.Target
 	Run    *history.Run // the latest; nil where it was never measured
 	Row    string       // whose latency State is about; "" where no run has a row
+	points []measured   // of the latest week
 }
 
 // Probed tells whether the latest run is a probe.
@@ -26,7 +27,7 @@ func (s standing) Probed() bool { return s.Run != nil && s.Run.Kind == "probe" }
 
 const (
 	// weekRows is how many rows of one series are read to tell what is normal: a week of probes every five minutes and more.
-	weekRows = 3000
+	weekRows = 2500
 	week     = 7 * 24 * time.Hour
 )
 
@@ -69,14 +70,14 @@ func (s *Service) stand(ctx context.Context, st *standing, now time.Time, deploy
 		return nil
 	}
 	st.Row = row.Name
-	points, err := s.series(ctx, row, now.Add(-week-time.Hour), weekRows, deploys)
+	points, err := s.series(ctx, row, now.Add(-week), time.Time{}, weekRows, deploys)
 	if err != nil {
 		return err
 	}
 	if last := len(points) - 1; (last < 0 || points[last].At.Before(row.StartedAt)) && !row.StartedAt.IsZero() {
 		points = append(points, pointOf(row, deploys)) // of a sample the latest may not be a part
 	}
-	st.State = detect.Now(detectPoints(points))
+	st.points, st.State = points, detect.Now(detectPoints(points))
 	return nil
 }
 
@@ -137,10 +138,10 @@ func pointOf(r history.Row, deploys []history.Value) measured {
 	return measured{Row: r, At: r.StartedAt, Revision: revisionAt(deploys, r.StartedAt), Failed: r.Latency.P50 == nil}
 }
 
-// series are the points of row's series from a time on, with the runs that failed before they had a row. Of several samples
-// in one run the first is taken.
-func (s *Service) series(ctx context.Context, row history.Row, from time.Time, most int, deploys []history.Value) ([]measured, error) {
-	rows, _, err := s.History.Series(ctx, history.Filter{Target: row.Target, Workload: row.Workload, Client: row.Client, Since: from}, most)
+// series are the points of row's series from a time on, before another if that is not zero, with the runs that failed before
+// they had a row. Of several samples in one run the first is taken.
+func (s *Service) series(ctx context.Context, row history.Row, from, until time.Time, most int, deploys []history.Value) ([]measured, error) {
+	rows, _, err := s.History.Series(ctx, history.Filter{Target: row.Target, Workload: row.Workload, Client: row.Client, Since: from, Until: until}, most)
 	if err != nil {
 		return nil, err
 	}
@@ -151,7 +152,7 @@ func (s *Service) series(ctx context.Context, row history.Row, from time.Time, m
 		}
 	}
 	const failures = 200
-	failed, err := s.History.List(ctx, history.Filter{Target: row.Target, Outcome: history.Failed, Since: from, Limit: failures})
+	failed, err := s.History.List(ctx, history.Filter{Target: row.Target, Outcome: history.Failed, Since: from, Until: until, Limit: failures})
 	if err != nil {
 		return nil, err
 	}
