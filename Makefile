@@ -7,8 +7,8 @@
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GVISOR      = v0.0.0-20260905035102-160fafc42237
 GOVULNCHECK = golang.org/x/vuln/cmd/govulncheck@latest
-SERVERS     = redis-server redis-benchmark memcached pg_ctl shellcheck
-PACKAGES    = redis-server redis-tools memcached postgresql libmemcached-tools shellcheck
+SERVERS     = redis-server redis-benchmark memcached pg_ctl shellcheck chromium
+PACKAGES    = redis-server redis-tools memcached postgresql libmemcached-tools shellcheck chromium
 
 .PHONY: all build check test sandbox bench vuln servers
 

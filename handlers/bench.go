@@ -86,6 +86,10 @@ func (s *Service) measure(w http.ResponseWriter, r *http.Request, kind string, m
 	if err != nil {
 		return err
 	}
+	page := wantsPage(r) && values.Has("format")
+	if page { // the run's own page is the answer: to load it again measures nothing
+		values.Del("format")
+	}
 	format, err := formatOf(values, r)
 	if err != nil {
 		return err
@@ -101,12 +105,16 @@ func (s *Service) measure(w http.ResponseWriter, r *http.Request, kind string, m
 			return err
 		}
 	}
-	if strings.Contains(r.Header.Get("Accept"), "text/event-stream") && !values.Has("format") {
+	if strings.Contains(r.Header.Get("Accept"), "text/event-stream") && !page && !values.Has("format") {
 		return s.stream(w, r, plan, o)
 	}
 	report, err := s.perform(r.Context(), plan, o, s.observe)
 	if report != nil {
 		w.Header().Set("Server-Timing", serverTiming(report, time.Since(arrived)))
+	}
+	if page && report != nil {
+		http.Redirect(w, r, "/runs/"+report.Run, http.StatusSeeOther)
+		return nil
 	}
 	if errors.As(err, &assertionError{}) {
 		return s.answer(w, r, format, report, http.StatusExpectationFailed)

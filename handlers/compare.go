@@ -190,6 +190,16 @@ func (s *Service) compare(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	if format.Name == "html" {
+		a, err := loadPages()
+		if err != nil {
+			return fmt.Errorf("load pages: %w", err)
+		}
+		if !values.Has("a") && !values.Has("b") { // the form
+			return writePage(w, http.StatusOK, "compare.html", "Compare", struct{ Page *compare.Page }{})
+		}
+		pageHeader(w, a)
+	}
 	var sides [2]compare.Side
 	var warnings []string
 	now := time.Now()

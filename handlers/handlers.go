@@ -62,6 +62,7 @@ type route struct {
 	query   []string // parameters of its own
 	spec    bool     // takes the parameters of a benchmark
 	alias   bool     // another name of a route above
+	page    bool     // answers, and fails, with a page too
 	answers string   // the schema of its answer, where that is no report of a run
 	serve   func(*Service, http.ResponseWriter, *http.Request) error
 }
@@ -74,19 +75,20 @@ var (
 // routes is every endpoint. They name one another (the description lists them), so it is a func.
 func routes() []route {
 	return []route{
-		{methods: get, path: "/", doc: "What this is: endpoints, targets, examples", serve: (*Service).index},
+		{methods: get, path: "/", page: true, doc: "A dashboard for a browser; else what this is: endpoints, targets, examples", serve: (*Service).index},
 		{methods: get, path: "/targets", doc: "Targets, their clients, the workloads each supports", serve: (*Service).targets},
-		{methods: getPost, path: "/bench/{target}", doc: "Run the default workloads", starts: true, spec: true, query: []string{"format"}, serve: (*Service).bench},
-		{methods: getPost, path: "/bench/{target}/{workloads}", doc: "Run workloads: a comma list or a group", starts: true, spec: true, query: []string{"format"}, serve: (*Service).bench},
+		{methods: getPost, path: "/bench/{target}", page: true, doc: "Run the default workloads", starts: true, spec: true, query: []string{"format"}, serve: (*Service).bench},
+		{methods: getPost, path: "/bench/{target}/{workloads}", page: true, doc: "Run workloads: a comma list or a group", starts: true, spec: true, query: []string{"format"}, serve: (*Service).bench},
 		{methods: getPost, path: "/suites/{suite}", doc: "Run a named plan that reproduces a published comparison", starts: true, spec: true, query: []string{"format", "target"}, serve: (*Service).suite},
 		{methods: getPost, path: "/limit/{target}/{workload}", doc: "Raise the concurrency, or with rate=auto the rate, until throughput stops growing or an assertion breaks", starts: true, spec: true, query: []string{"format"}, serve: (*Service).limit},
-		{methods: getPost, path: "/probe/{target}", doc: "The short check for schedulers, under 5 s: a fresh dial in phases, warm commands, assertions", starts: true, query: append(slices.Clone(probeParameters), "label.NAME"), serve: (*Service).probe},
+		{methods: getPost, path: "/probe/{target}", page: true, doc: "The short check for schedulers, under 5 s: a fresh dial in phases, warm commands, assertions", starts: true, query: append(slices.Clone(probeParameters), "label.NAME"), serve: (*Service).probe},
 		{methods: getPost, path: "/diagnose/{target}", doc: "Where the time goes, and what is wrong", starts: true, query: diagnoseParameters, answers: "Diagnosis", serve: (*Service).diagnose},
 		{methods: get, path: "/runs", doc: "The history, newest first; label.NAME searches too", query: runParameterNames(), serve: (*Service).listRuns},
 		{methods: []string{http.MethodPost}, path: "/runs", doc: "Store what was measured elsewhere: the body is a file", starts: true, query: append(importNames, "label.NAME"), serve: (*Service).importRuns},
-		{methods: get, path: "/runs/{id}", doc: "A run of the history, or how far one is that is going on", query: []string{"format"}, serve: (*Service).run},
+		{methods: get, path: "/runs/{id}", page: true, doc: "A run of the history, or how far one is that is going on; now is the one going on at this instance", query: []string{"format"}, serve: (*Service).run},
 		{methods: []string{http.MethodDelete}, path: "/runs/{id}", doc: "Stop a run and answer what it had measured", starts: true, query: []string{"format"}, serve: (*Service).stopRun},
-		{methods: get, path: "/compare", doc: "How two runs, or what two filters find, differ", query: []string{"a", "b", "format"}, serve: (*Service).compare},
+		{methods: get, path: "/compare", page: true, doc: "How two runs, or what two filters find, differ", query: []string{"a", "b", "format"}, serve: (*Service).compare},
+		{methods: get, path: "/plan", page: true, doc: "What the fields of a form ask for: the path of /bench that does it, and how long that takes", spec: true, query: []string{"target", "workloads"}, serve: (*Service).plan},
 		{methods: get, path: "/metrics", doc: "The latest of every series and probe, for Prometheus", serve: (*Service).metrics},
 		{methods: get, path: "/health", doc: "The process is up", open: true, serve: (*Service).health},
 		{methods: get, path: "/healthz", doc: "Alias of /health", open: true, alias: true, serve: (*Service).health},
@@ -102,6 +104,9 @@ func New(c Config) *Service {
 	s := &Service{Config: c}
 	if s.Compare.Published == nil && s.Compare.Runs == nil {
 		s.Compare = compareSources(c.History)
+	}
+	if s.Compare.Page == nil {
+		s.Compare.Page = comparePage
 	}
 	s.runs.drained, s.runs.drainNow = context.WithCancel(context.Background())
 	r := chi.NewRouter()
@@ -165,7 +170,7 @@ func (s *Service) wrap(rt route) http.Handler {
 			err = rt.serve(s, w, r)
 		}
 		if err != nil {
-			s.fail(w, r, err)
+			s.fail(w, r, rt.page && wantsPage(r), err)
 		}
 	})
 }

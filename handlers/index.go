@@ -12,6 +12,9 @@ import (
 
 // index tells someone who has only this URL what to type.
 func (s *Service) index(w http.ResponseWriter, r *http.Request) error {
+	if wantsPage(r) {
+		return s.dashboard(w, r)
+	}
 	if _, err := s.only(r); err != nil {
 		return err
 	}
@@ -26,6 +29,7 @@ func (s *Service) index(w http.ResponseWriter, r *http.Request) error {
 		fmt.Fprintf(&b, "  revision %s", info.Revision)
 	}
 	fmt.Fprintf(&b, "  up %s\n\n", uptime(time.Since(s.Started)))
+	said := s.sayings(r.Context())
 	for i, target := range s.Targets {
 		head, at := "", target.Kind
 		if i == 0 {
@@ -36,11 +40,7 @@ func (s *Service) index(w http.ResponseWriter, r *http.Request) error {
 		} else if target.Embedded {
 			at += ", in this process"
 		}
-		clients := make([]string, len(target.Clients))
-		for i, c := range target.Clients {
-			clients[i] = c.Name
-		}
-		fmt.Fprintf(t, "%s\t%s\t%s\tthrough %s\n", head, target.Name, at, strings.Join(clients, ", "))
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", head, target.Name, at, said[target.Name])
 	}
 	t.Flush()
 	b.WriteString("\n")
@@ -58,6 +58,9 @@ func (s *Service) index(w http.ResponseWriter, r *http.Request) error {
 	t.Flush()
 	fmt.Fprintf(&b, "\nendpoints  %s\n", bench.Wrap(strings.Join(paths(), ", "), textWidth, "           "))
 	fmt.Fprintf(&b, "described  %s/openapi.json\n", baseURL(r))
+	if base := baseURL(r); base != "" {
+		fmt.Fprintf(&b, "in a browser  %s/\n", base)
+	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	_, _ = w.Write([]byte(trimLines(b.String()))) // the client has left: nobody is there to be told
 	return nil

@@ -126,6 +126,8 @@ func (s *Service) operation(rt route, method string) object {
 // queryDocs are the parameters of single endpoints.
 var queryDocs = map[string]string{
 	"client":     "client libraries, a comma list; the budget is the first's",
+	"target":     "what to measure",
+	"workloads":  "a comma list or a group; left out: the target's default",
 	"timeout":    "bound on one stage and one operation",
 	"idle":       "how long to hold connections, a comma list of durations",
 	"background": "true: measure what work after this response gets of the CPU, and tell what it got after the one before",
@@ -208,6 +210,11 @@ func responses(rt route) object {
 	}
 	if rt.answers != "" {
 		problem("413", "429", "503")
+	}
+	if rt.path == "/plan" {
+		answers["200"] = object{"description": "what /bench would do; a browser is sent there", "content": object{plain: object{"schema": ref("Plan")}}}
+		problem("404", "413", "422")
+		return answers
 	}
 	if rt.runs() {
 		answers["200"].(object)["content"].(object)["text/event-stream"] = object{"schema": object{"type": "string",
@@ -292,6 +299,7 @@ func schemas() object {
 			"server": object{"type": []string{"object", "null"}}, "client": object{"type": []string{"object", "null"}},
 			"classes": object{"type": "object"}, "idle": list(object{"type": "object"}), "unmeasured": mapOf(text),
 		}),
+		"Plan": fields(object{"path": text, "command": text, "rows": integer, "estimated_seconds": number, "estimate": text}),
 		"Problem": object{"type": "object", "required": []string{"type", "title", "status", "detail", "results"}, "properties": object{
 			"type": text, "title": text, "status": integer, "detail": text, "parameter": text, "allowed": list(text),
 			"error_kind": object{"type": "string", "enum": bench.Kinds}, "estimated_seconds": object{"type": "number"},

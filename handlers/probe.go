@@ -158,7 +158,7 @@ func (p *prober) change(ctx context.Context, report *bench.Report) (*detect.Chan
 		if err != nil {
 			return nil, err
 		}
-		points = append(points, pointOf(run, last.Name))
+		points = append(points, probePoint(run, last.Name))
 	}
 	slices.Reverse(points) // the history has the newest first
 	points = append(points, pointOfResult(report, last, p.info(ctx).Revision))
@@ -169,8 +169,8 @@ func (p *prober) change(ctx context.Context, report *bench.Report) (*detect.Chan
 	return change, nil
 }
 
-// pointOf is what a stored probe says of the row called name.
-func pointOf(run *history.Run, name string) detect.Point {
+// probePoint is what a stored probe says of the row called name.
+func probePoint(run *history.Run, name string) detect.Point {
 	p := detect.Point{At: run.StartedAt, Revision: run.Revision, Cold: run.Cold, Failed: true}
 	for _, row := range run.Rows {
 		if row.Name == name && row.Latency.P50 != nil {

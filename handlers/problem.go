@@ -171,8 +171,8 @@ func status(err error) *problem {
 	return p
 }
 
-// fail answers an error, as text where text was asked for.
-func (s *Service) fail(w http.ResponseWriter, r *http.Request, err error) {
+// fail answers an error, as text where text was asked for, as a page where that was.
+func (s *Service) fail(w http.ResponseWriter, r *http.Request, page bool, err error) {
 	p := status(err)
 	if p.Status == http.StatusUnauthorized {
 		w.Header().Add("WWW-Authenticate", `Bearer realm="nsop"`)
@@ -180,6 +180,9 @@ func (s *Service) fail(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	if p.retryAfter > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(p.retryAfter))
+	}
+	if page && s.failPage(w, r, p) == nil {
+		return
 	}
 	format, ferr := chooseFormat(r)
 	if asked := (*formatted)(nil); errors.As(err, &asked) {

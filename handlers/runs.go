@@ -70,15 +70,18 @@ func (rs *runs) end(report *bench.Report, err error) {
 	rs.latest = &ended{report, err}
 }
 
+// runNow stands for the run that is going on in place of its identifier.
+const runNow = "now"
+
 // state is what the run called id has measured so far and how far it is; false where it is not going on.
 func (rs *runs) state(id string) (*bench.Report, bench.Progress, bool) {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
-	if rs.now == nil || rs.now.id != id {
+	if rs.now == nil || rs.now.id != id && id != runNow {
 		return nil, bench.Progress{}, false
 	}
 	p := rs.now.progress
-	report := &bench.Report{Run: id, StartedAt: rs.now.started.UTC(), ElapsedNS: int64(time.Since(rs.now.started)),
+	report := &bench.Report{Run: rs.now.id, StartedAt: rs.now.started.UTC(), ElapsedNS: int64(time.Since(rs.now.started)),
 		Results:  slices.Clone(rs.now.results),
 		Warnings: []string{fmt.Sprintf("still running: %d of %d rows are done", p.Row, p.Rows)}}
 	rs.now.describe(report)
@@ -196,6 +199,9 @@ type runFault struct {
 
 // run answers how far a run is, or what it measured.
 func (s *Service) run(w http.ResponseWriter, r *http.Request) error {
+	if wantsPage(r) {
+		return s.runPage(w, r, pathParam(r, "id"))
+	}
 	format, err := s.only(r, "format")
 	if err != nil {
 		return err

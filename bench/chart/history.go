@@ -1,6 +1,7 @@
 package chart
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math"
@@ -16,7 +17,8 @@ type Timeline struct {
 	Points   []Point // in ascending order
 	Deploys  []Deploy
 	Step     *Step
-	Small    bool // a line's height, with no axes: for one client and operation among many
+	Band     string // what the band is, "p5 to p95" unless told
+	Small    bool   // a line's height, with no axes: for one client and operation among many
 }
 
 // A Point is one probe. A latency in nanoseconds that is not above 0 was not measured.
@@ -229,7 +231,7 @@ func (c *canvas) historyKeys(t Timeline, shown, failed, cold []Point) (keys []ke
 		keys = append(keys, key{"median", func(left, right, y float64) { c.path("line c1", left, y, right, y) }})
 	}
 	if slices.ContainsFunc(shown, func(p Point) bool { return positive(p.P5) && positive(p.P95) }) {
-		keys = append(keys, key{"p5 to p95", func(left, right, y float64) { c.rect("band", left, y-6, right, y+6) }})
+		keys = append(keys, key{cmp.Or(t.Band, "p5 to p95"), func(left, right, y float64) { c.rect("band", left, y-6, right, y+6) }})
 	}
 	if len(failed) > 0 {
 		keys = append(keys, key{"failed", func(left, right, y float64) { c.cross((left+right)/2, y) }})
