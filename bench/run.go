@@ -333,6 +333,15 @@ func (s *sampler) measure(ctx context.Context) (r *Result, lost error) {
 	if err := s.gather(ctx); err != nil {
 		return r, s.stageFailed(ctx, r, err)
 	}
+	removed := false
+	defer func() {
+		if s.team == nil || removed {
+			return
+		}
+		if _, err := s.leave(ctx, time.Duration(r.ElapsedNS)); err != nil {
+			r.Warnings = append(r.Warnings, err.Error())
+		}
+	}()
 	workers := s.Spec.Share.workers(s.Concurrency)
 	opened := time.Now()
 	store, err := s.session.Open(ctx, s.Client.Name, Options{Connections: workers, Timeout: s.Spec.Timeout,
@@ -350,6 +359,7 @@ func (s *sampler) measure(ctx context.Context) (r *Result, lost error) {
 	if s.Workload.Keys != nil && !params.Compatible {
 		// In flavor compatible a test works on what the one before left: its keys are removed at the end of the run.
 		defer func() {
+			removed = true
 			alone, err := s.leave(ctx, time.Duration(r.ElapsedNS))
 			if err == nil && alone {
 				err = s.remove(ctx, s.Workload.Keys(params), lost != nil)
@@ -367,6 +377,9 @@ func (s *sampler) measure(ctx context.Context) (r *Result, lost error) {
 		params.Supply = warmup.Count
 	}
 	if err := s.load(ctx, store, params); err != nil {
+		return r, s.stageFailed(ctx, r, err)
+	}
+	if err := s.loaded(ctx, store, params); err != nil {
 		return r, s.stageFailed(ctx, r, err)
 	}
 	l := &load{pipeline: max(s.Pipeline, 1), batch: 1, timeout: s.Spec.Timeout, share: s.Spec.Share, sleeper: newSleeper, abort: func() { _ = store.Close() }}
@@ -390,7 +403,7 @@ func (s *sampler) measure(ctx context.Context) (r *Result, lost error) {
 	if s.limit, err = s.supply(ctx, store, params, warm, timed.limit); err != nil {
 		return r, s.stageFailed(ctx, r, err)
 	}
-	if err := s.start(ctx, store, params); err != nil {
+	if err := s.start(ctx); err != nil {
 		return r, s.stageFailed(ctx, r, err)
 	}
 	var before, after reading

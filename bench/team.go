@@ -28,7 +28,8 @@ type Team struct {
 // The stages of a row at which tasks meet.
 const (
 	MeetGather = "gather" // nothing of the row has begun
-	MeetStart  = "start"  // its data is loaded
+	MeetLoaded = "loaded" // its data is loaded
+	MeetStart  = "start"  // all are warm
 	MeetEnd    = "end"    // nobody uses its data any more
 )
 
@@ -92,14 +93,13 @@ func (s *sampler) gather(ctx context.Context) error {
 	return err
 }
 
-// start waits until all have loaded their shares, loads those of tasks that are not there, and returns when the clock is
-// to start.
-func (s *sampler) start(ctx context.Context, store Store, params *Params) error {
+// loaded waits until all have loaded their shares, and loads those of tasks that have gone since.
+func (s *sampler) loaded(ctx context.Context, store Store, params *Params) error {
 	if s.team == nil || s.team.apart {
 		return nil
 	}
 	before := slices.Clone(s.team.absent)
-	if _, err := s.team.meet(ctx, s.meeting(), MeetStart, s.bound(0)); err != nil {
+	if _, err := s.team.meet(ctx, s.meeting(), MeetLoaded, s.bound(0)); err != nil {
 		return err
 	}
 	if !s.team.leads() || s.Target.Embedded {
@@ -116,6 +116,15 @@ func (s *sampler) start(ctx context.Context, store Store, params *Params) error 
 	return nil
 }
 
+// start returns when the clock is to start.
+func (s *sampler) start(ctx context.Context) error {
+	if s.team == nil || s.team.apart {
+		return nil
+	}
+	_, err := s.team.meet(ctx, s.meeting(), MeetStart, s.bound(0))
+	return err
+}
+
 // leave waits until all have ended the row and tells whether its data is this task's to remove.
 func (s *sampler) leave(ctx context.Context, took time.Duration) (alone bool, err error) {
 	return s.runner.leave(ctx, s.meeting(), s.bound(took), s.Target)
@@ -128,7 +137,7 @@ func (r *runner) last(ctx context.Context, part Part) (alone bool, err error) {
 
 func (r *runner) leave(ctx context.Context, row string, bound time.Duration, t *Target) (alone bool, err error) {
 	switch {
-	case r.team == nil || r.team.apart || t.Embedded:
+	case r.team == nil || r.team.apart:
 		return true, nil
 	case ctx.Err() != nil: // there is no time to wait: whoever ends last removes it
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
@@ -138,7 +147,7 @@ func (r *runner) leave(ctx context.Context, row string, bound time.Duration, t *
 	if _, err := r.team.meet(ctx, row, MeetEnd, bound); err != nil {
 		return false, err
 	}
-	return r.team.leads(), nil
+	return r.team.leads() || t.Embedded, nil
 }
 
 // leads tells whether this is the first of the tasks that are there.

@@ -77,12 +77,12 @@ func (c *crew) meet(ctx context.Context, row, stage string, bound time.Duration)
 	var (
 		h       = c.service.History
 		here    = c.stage(row, stage)
-		stages  = []string{here, c.left(), c.stage(row, bench.MeetGather)}
+		stages  = []string{here, c.left(), c.stage(row, bench.MeetGather), c.stage(row, bench.MeetEnd)}
 		arrived map[string]map[int]history.Arrival
 	)
 	if stage == bench.MeetGather {
 		// Whoever has loaded the row's data does not wait for this task any more.
-		begun := c.stage(row, bench.MeetStart)
+		begun := c.stage(row, bench.MeetLoaded)
 		if arrived, err = h.Arrived(ctx, begun); err != nil {
 			return nil, false, err
 		}
@@ -137,7 +137,7 @@ func (c *crew) meet(ctx context.Context, row, stage string, bound time.Duration)
 }
 
 // waitsFor tells whether task has not reached the first of stages and may still do so. stages are that one, of those who
-// left, and of those who began the row.
+// left, of those who began the row, and of those who ended it.
 func (c *crew) waitsFor(arrived map[string]map[int]history.Arrival, stages []string, task int) bool {
 	if _, here := arrived[stages[0]][task]; here {
 		delete(c.gone, task)
@@ -145,8 +145,11 @@ func (c *crew) waitsFor(arrived map[string]map[int]history.Arrival, stages []str
 	}
 	began, hasBegun := arrived[stages[2]][task]
 	left, hasLeft := arrived[stages[1]][task]
+	ended, hasEnded := arrived[stages[3]][task]
 	switch {
 	case task == c.Task:
+		return false
+	case hasEnded && !(hasBegun && ended.At.Before(began.At)): // it broke off
 		return false
 	case hasBegun && hasLeft && left.At.Before(began.At): // it was tried again
 		return true
