@@ -44,7 +44,6 @@ func (e *taskError) Error() string { return fmt.Sprintf("task %d: %s", e.task, e
 type crew struct {
 	*Job
 	service *Service
-	request string
 	gone    map[int]bool // tasks that are not waited for
 }
 
