@@ -1,6 +1,7 @@
 # make test    everything that is needed, then all tests against real servers
 # make check   gofmt, vet, staticcheck, tidy, shellcheck
 # make sandbox the service in gVisor, in which App Engine and Cloud Run run it
+# make soak    the long forms of tests: simulated weeks, faults of a path, a stall, a million stored runs
 # make bench   figures against peers, in pairs
 # make vuln    known vulnerabilities; its database is on the internet
 
@@ -10,7 +11,7 @@ GOVULNCHECK = golang.org/x/vuln/cmd/govulncheck@latest
 SERVERS     = redis-server redis-benchmark memcached pg_ctl shellcheck chromium
 PACKAGES    = redis-server redis-tools memcached postgresql libmemcached-tools shellcheck chromium
 
-.PHONY: all build check test sandbox bench vuln servers
+.PHONY: all build check test sandbox soak bench vuln servers
 
 all: check test
 
@@ -35,6 +36,11 @@ sandbox: servers bin/runsc-$(GVISOR)
 bin/runsc-$(GVISOR):
 	CGO_ENABLED=0 GOBIN=$(CURDIR)/bin go install -ldflags='-s -w' gvisor.dev/gvisor/runsc@$(GVISOR)
 	mv bin/runsc $@
+
+soak: servers
+	NSOP_SOAK=1 go test -timeout 60m -v ./bench/detect ./bench/diagnose
+	NSOP_SOAK=1 go test -timeout 60m -v -run OpenLoop ./bench/store
+	go test -timeout 60m -run '^$$' -bench Million -benchtime 1x -v ./bench/history
 
 bench: servers
 	go test -run '^$$' -bench 'Peers|RowAgainst|Start|Catalogue|Pgbench|Memcached' -benchtime 1x -timeout 45m -v . ./bench/store

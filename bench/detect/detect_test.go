@@ -76,7 +76,7 @@ func share(n int, seed uint64, hit func(r *rand.Rand) bool) int {
 // simulations is how many weeks a test simulates, and from which seeds.
 func simulations(weeks int) (n int, seeds []uint64) {
 	switch {
-	case os.Getenv("SOAK") != "":
+	case os.Getenv("NSOP_SOAK") != "":
 		return 3 * weeks, []uint64{1, 2, 3}
 	case raceDetector:
 		return weeks / 20, []uint64{1}
