@@ -39,7 +39,7 @@ bin/runsc-$(GVISOR):
 
 soak: servers
 	NSOP_SOAK=1 go test -timeout 60m -v ./bench/detect ./bench/diagnose
-	NSOP_SOAK=1 go test -timeout 60m -v -run OpenLoop ./bench/store
+	NSOP_SOAK=1 go test -timeout 60m -v -run 'OpenLoop|Stall' ./bench/store
 	go test -timeout 60m -run '^$$' -bench Million -benchtime 1x -v ./bench/history
 
 bench: servers
