@@ -196,7 +196,8 @@ func monitor(t *testing.T, addr, execution string) (stop func() map[string]int) 
 		t.Fatal(err)
 	}
 	lines := bufio.NewScanner(c)
-	lines.Scan() // +OK
+	lines.Buffer(nil, 1<<20) // data is loaded by long commands
+	lines.Scan()             // +OK
 	counts, done := map[string]int{}, make(chan struct{})
 	go func() {
 		defer close(done)
