@@ -203,11 +203,11 @@ func monitor(t *testing.T, addr, execution string) (stop func() map[string]int) 
 		defer close(done)
 		for lines.Scan() {
 			words := strings.Split(lines.Text(), `"`)
-			if len(words) < 4 || words[1] == "ECHO" && words[3] == "the end" {
-				if len(words) >= 4 {
-					return
-				}
+			if len(words) < 4 {
 				continue
+			}
+			if words[1] == "ECHO" && words[3] == "the end" {
+				return
 			}
 			if key, ok := strings.CutPrefix(words[3], "nsop:"+execution+":"); ok {
 				counts[strings.ToUpper(words[1])+" "+key]++
