@@ -1,6 +1,7 @@
 # make test    everything that is needed, then all tests against real servers
 # make check   gofmt, vet, staticcheck, tidy, shellcheck
 # make sandbox the service in gVisor, in which App Engine and Cloud Run run it
+# make soak    the tests that are as thorough as there is time for, for as long as that takes
 # make bench   figures against peers, in pairs
 # make vuln    known vulnerabilities; its database is on the internet
 
@@ -10,7 +11,7 @@ GOVULNCHECK = golang.org/x/vuln/cmd/govulncheck@latest
 SERVERS     = redis-server redis-benchmark memcached pg_ctl shellcheck
 PACKAGES    = redis-server redis-tools memcached postgresql libmemcached-tools shellcheck
 
-.PHONY: all build check test sandbox bench vuln servers
+.PHONY: all build check test sandbox soak bench vuln servers
 
 all: check test
 
@@ -35,6 +36,10 @@ sandbox: servers bin/runsc-$(GVISOR)
 bin/runsc-$(GVISOR):
 	CGO_ENABLED=0 GOBIN=$(CURDIR)/bin go install -ldflags='-s -w' gvisor.dev/gvisor/runsc@$(GVISOR)
 	mv bin/runsc $@
+
+soak: servers
+	NSOP_SOAK=1 go test -count=1 -timeout 1h -v -run 'Chaos|Flood|Job$$|Stall' . ./bench/store
+	NSOP_SOAK=1 SOAK=1 go test -count=1 -timeout 3h ./bench/diagnose ./bench/detect
 
 bench: servers
 	go test -run '^$$' -bench 'Peers|RowAgainst|Start|Catalogue|Pgbench|Memcached' -benchtime 1x -timeout 45m -v . ./bench/store

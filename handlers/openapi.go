@@ -243,7 +243,18 @@ func schemas() object {
 			"results":    list(ref("Result")),
 			"summaries":  list(ref("Summary")),
 			"assertions": list(fields(object{"expr": text, "actual": text, "row": text, "ok": yes})),
+			"tasks":      list(ref("Task")),
 			"warnings":   list(text),
+		}),
+		// What one task of a job contributed to the results.
+		"Task": fields(object{
+			"task": integer, "attempt": integer, "error": text, "iterations": integer, "errors": integer, "warnings": list(text),
+			"state":      object{"type": "string", "enum": []string{bench.TaskDone, bench.TaskFailed, bench.TaskRunning, bench.TaskMissing}},
+			"started_at": object{"type": []string{"string", "null"}, "format": "date-time"},
+			"elapsed_ns": object{"type": []string{"integer", "null"}},
+			"vantage":    object{"type": []string{"object", "null"}},
+			"results": list(fields(object{"name": text, "sample": integer, "iterations": integer, "errors": integer, "elapsed_ns": integer,
+				"ops_per_sec": object{"type": []string{"number", "null"}}, "latency_ns": object{"type": "object"}})),
 		}),
 		"Summary": fields(object{"name": text, "samples": integer, "warnings": list(text), "metrics": mapOf(fields(object{
 			"median": number, "low": number, "high": number, "confidence": number}))}),
