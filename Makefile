@@ -38,8 +38,8 @@ bin/runsc-$(GVISOR):
 	mv bin/runsc $@
 
 soak: servers
-	NSOP_SOAK=1 go test -timeout 60m -v ./bench/detect ./bench/diagnose
-	NSOP_SOAK=1 go test -timeout 60m -v -run 'OpenLoop|Stall' ./bench/store
+	NSOP_SOAK=1 go test -count=1 -timeout 3h -v ./bench/detect ./bench/diagnose
+	NSOP_SOAK=1 go test -count=1 -timeout 1h -v -run 'Chaos|Flood|Job$$|OpenLoop|Stall' . ./bench/store
 	go test -timeout 60m -run '^$$' -bench Million -benchtime 1x -v ./bench/history
 
 bench: servers

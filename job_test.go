@@ -196,17 +196,18 @@ func monitor(t *testing.T, addr, execution string) (stop func() map[string]int) 
 		t.Fatal(err)
 	}
 	lines := bufio.NewScanner(c)
-	lines.Scan() // +OK
+	lines.Buffer(nil, 1<<20) // data is loaded by long commands
+	lines.Scan()             // +OK
 	counts, done := map[string]int{}, make(chan struct{})
 	go func() {
 		defer close(done)
 		for lines.Scan() {
 			words := strings.Split(lines.Text(), `"`)
-			if len(words) < 4 || words[1] == "ECHO" && words[3] == "the end" {
-				if len(words) >= 4 {
-					return
-				}
+			if len(words) < 4 {
 				continue
+			}
+			if words[1] == "ECHO" && words[3] == "the end" {
+				return
 			}
 			if key, ok := strings.CutPrefix(words[3], "nsop:"+execution+":"); ok {
 				counts[strings.ToUpper(words[1])+" "+key]++

@@ -28,6 +28,15 @@ import (
 func TestMain(m *testing.M) { os.Exit(testMain(m)) }
 
 func testMain(m *testing.M) int {
+	// Which what is built in tests has its cache in otherwise, and so would be built anew.
+	gocache, err := exec.Command("go", "env", "GOCACHE").Output()
+	if err == nil {
+		err = os.Setenv("GOCACHE", strings.TrimSpace(string(gocache)))
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
 	cache, err := os.MkdirTemp("", "nsop-test-")
 	if err == nil {
 		err = os.Setenv("XDG_CACHE_HOME", cache)

@@ -214,8 +214,8 @@ func (c *crew) save(ctx context.Context, p *part, plan *bench.Plan, o origin) er
 	return c.service.History.SavePart(ctx, c.Execution, history.Part{Task: c.Task, Attempt: c.Attempt, Body: body})
 }
 
-// keep puts what this task measured into the history, for the others and for whoever asks for the run, and then the run
-// as it is now. Its error is the run's, or that nothing could be kept.
+// keep puts what this task measured into the history, and the last of all the whole run. Its error is the run's, or that
+// nothing could be kept.
 func (c *crew) keep(ctx context.Context, report *bench.Report, plan *bench.Plan, o origin, err error) error {
 	// What was measured until the process is told to end is kept too: Cloud Run gives 10 s for that.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), keepTime)
@@ -230,17 +230,18 @@ func (c *crew) keep(ctx context.Context, report *bench.Report, plan *bench.Plan,
 		failure = c.save(ctx, p, plan, o)
 	}
 	report.Unsaved = failure != nil
-	if _, lerr := c.leave(ctx); failure == nil {
-		failure = lerr
+	if failure != nil {
+		failure = &historyError{failure}
+		report.Warnings = append(report.Warnings, failure.Error())
 	}
-	if failure == nil {
-		failure = c.saveRun(ctx, plan.Spec.Labels)
+	alone, lerr := c.leave(ctx)
+	if lerr == nil && alone {
+		lerr = c.saveRun(ctx, plan.Spec.Labels) // all have ended
 	}
-	if failure == nil {
-		return err
+	if lerr != nil {
+		report.Warnings = append(report.Warnings, "the list of runs: "+(&historyError{lerr}).Error())
 	}
-	report.Warnings = append(report.Warnings, (&historyError{failure}).Error())
-	return cmp.Or(err, error(&historyError{failure}))
+	return cmp.Or(err, failure)
 }
 
 // keepTime bounds the keeping of a part.
@@ -295,38 +296,24 @@ func (p *part) report() (*bench.Report, error) {
 	return report, nil
 }
 
-// mergesAlways is up to how many tasks each keeps the run as it is when it ends; of more the last one does.
-const mergesAlways = 64
-
-// saveRun keeps the run as it is now, for lists and comparisons: with every task that ends it becomes more complete.
+// saveRun keeps the run as it is now, for lists and comparisons.
 func (c *crew) saveRun(ctx context.Context, labels map[string]string) error {
-	if c.Tasks > mergesAlways {
-		arrived, err := c.service.History.Arrived(ctx, c.left())
-		if err != nil || len(arrived[c.left()]) < c.Tasks {
-			return err
-		}
+	j, err := c.service.jobParts(ctx, c.Execution)
+	if err != nil || j == nil {
+		return err
 	}
-	for ended := -1; ; {
-		j, err := c.service.jobParts(ctx, c.Execution)
-		if err != nil || j == nil {
-			return err
-		}
-		if j.ended == ended {
-			return nil
-		}
-		ended = j.ended // another may have ended, and kept more than this, meanwhile
-		report, fault, err := j.merge()
-		if err != nil {
-			return err
-		}
-		run, err := record(report, labels, origin{kind: "job", request: j.request}, fault)
-		if err != nil {
-			return err
-		}
-		if err := c.service.History.Save(ctx, run); err != nil && !errors.Is(err, history.ErrPrune) {
-			return err
-		}
+	report, fault, err := j.merge()
+	if err != nil {
+		return err
 	}
+	run, err := record(report, labels, origin{kind: "job", request: j.request}, fault)
+	if err != nil {
+		return err
+	}
+	if err := c.service.History.Save(ctx, run); !errors.Is(err, history.ErrPrune) {
+		return err
+	}
+	return nil
 }
 
 // A jobRun is the parts of a job that there are.
@@ -336,7 +323,6 @@ type jobRun struct {
 	asserts []string
 	tasks   []bench.Task // all of them, by number
 	reports []*bench.Report
-	ended   int
 	fault   error // of the first task that failed
 }
 
@@ -371,7 +357,6 @@ func (s *Service) jobParts(ctx context.Context, id string) (*jobRun, error) {
 		j.tasks[one.Task] = bench.NewTask(one.Task, one.Attempt, p.State, text, report)
 		if report != nil {
 			j.reports = append(j.reports, report)
-			j.ended++
 		}
 	}
 	return j, nil

@@ -266,7 +266,18 @@ func schemas() object {
 			"phases_ns": mapOf(number), "change": text,
 			"classes":    mapOf(object{"type": []string{"object", "null"}, "properties": object{"count": integer, "min": number, "p50": number, "p99": number, "max": number, "gap_ns": integer}}),
 			"assertions": list(fields(object{"expr": text, "actual": text, "row": text, "ok": yes})),
+			"tasks":      list(ref("Task")),
 			"warnings":   list(text),
+		}),
+		// What one task of a job contributed to the results.
+		"Task": fields(object{
+			"task": integer, "attempt": integer, "error": text, "iterations": integer, "errors": integer, "warnings": list(text),
+			"state":      object{"type": "string", "enum": []string{bench.TaskDone, bench.TaskFailed, bench.TaskRunning, bench.TaskMissing}},
+			"started_at": object{"type": []string{"string", "null"}, "format": "date-time"},
+			"elapsed_ns": object{"type": []string{"integer", "null"}},
+			"vantage":    object{"type": []string{"object", "null"}},
+			"results": list(fields(object{"name": text, "sample": integer, "iterations": integer, "errors": integer, "elapsed_ns": integer,
+				"ops_per_sec": object{"type": []string{"number", "null"}}, "latency_ns": object{"type": "object"}})),
 		}),
 		"Summary": fields(object{"name": text, "samples": integer, "warnings": list(text), "metrics": mapOf(fields(object{
 			"median": number, "low": number, "high": number, "confidence": number}))}),
