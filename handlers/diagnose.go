@@ -3,6 +3,8 @@ package handlers
 import (
 	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -17,6 +19,7 @@ import (
 
 	"nsop/bench"
 	"nsop/bench/diagnose"
+	"nsop/bench/history"
 )
 
 // diagnoseParameters are the names that /diagnose takes.
@@ -67,6 +70,9 @@ func (s *Service) diagnose(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return &formatted{err, format}
 	}
+	if err := s.keepDiagnosis(r, originOf("diagnose", r, values), report); err != nil {
+		report.Unmeasured["history"] = err.Error()
+	}
 	if background && share == nil {
 		report.Unmeasured["vantage.background_percent"] = "ask again with background=true: the time after this response is measured"
 	}
@@ -106,6 +112,47 @@ func (s *Service) examine(r *http.Request, target *bench.Target, o diagnose.Opti
 		return nil, cause
 	}
 	return report, nil
+}
+
+// keepDiagnosis puts a diagnosis into the history.
+func (s *Service) keepDiagnosis(r *http.Request, o origin, report *diagnose.Report) error {
+	if s.History == nil {
+		return nil
+	}
+	body, err := compact(report)
+	if err != nil {
+		return err
+	}
+	info := s.Vantage.Info(r.Context())
+	run := &history.Run{ID: uuid.Must(uuid.NewV7()).String(), Kind: o.kind, StartedAt: report.StartedAt, Elapsed: time.Duration(report.ElapsedNS), Outcome: history.OK,
+		Status: http.StatusOK, Platform: info.Platform, Region: info.Region, Service: info.Service, Revision: info.Revision, Instance: info.Instance,
+		Labels: s.Labels, Request: o.request, Body: body}
+	if report.Target != nil {
+		run.Targets = []string{report.Target.Name}
+	}
+	if err := s.History.Save(context.WithoutCancel(r.Context()), run); err != nil && !errors.Is(err, history.ErrPrune) {
+		return &historyError{err}
+	}
+	return nil
+}
+
+// answerDiagnosis answers a diagnosis of the history as it was answered.
+func (s *Service) answerDiagnosis(w http.ResponseWriter, r *http.Request, format bench.Format, run *history.Run) error {
+	i := slices.IndexFunc(diagnoseFormats, func(f diagnoseFormat) bool { return f.name == format.Name })
+	if i < 0 {
+		return &bench.ParamError{Parameter: "format", Detail: "no format " + strconv.Quote(format.Name) + " of a diagnosis", Allowed: []string{"json", "text", "markdown"}}
+	}
+	var report diagnose.Report
+	if err := json.Unmarshal(run.Body, &report); err != nil {
+		return fmt.Errorf("read diagnosis %s: %w", run.ID, err)
+	}
+	var body bytes.Buffer
+	if err := diagnoseFormats[i].write(&body, &report, s.encodeOptions(r)); err != nil {
+		return fmt.Errorf("encode %s: %w", format.Name, err)
+	}
+	w.Header().Set("Content-Type", format.ContentType)
+	_, _ = w.Write(body.Bytes()) // the client has left: nobody is there to be told
+	return nil
 }
 
 // background is the work after a response, of which the next request tells what it got.

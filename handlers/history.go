@@ -139,6 +139,8 @@ func (s *Service) answerKept(w http.ResponseWriter, r *http.Request, format benc
 		return missing
 	case err != nil:
 		return &historyError{err}
+	case run.Kind == "diagnose":
+		return s.answerDiagnosis(w, r, format, run)
 	case format.Name != "json":
 		report, err := run.Report()
 		if err != nil {
