@@ -3,15 +3,17 @@
 # make sandbox the service in gVisor, in which App Engine and Cloud Run run it
 # make soak    the long forms of tests: simulated weeks, faults of a path, a stall, a million stored runs
 # make bench   figures against peers, in pairs
+# make axe     axe-core on every page in a browser; wants npm, which fetches it
 # make vuln    known vulnerabilities; its database is on the internet
 
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GVISOR      = v0.0.0-20260905035102-160fafc42237
+AXE         = axe-core@4.14.1
 GOVULNCHECK = golang.org/x/vuln/cmd/govulncheck@latest
 SERVERS     = redis-server redis-benchmark memcached pg_ctl shellcheck chromium
 PACKAGES    = redis-server redis-tools memcached postgresql libmemcached-tools shellcheck chromium
 
-.PHONY: all build check test sandbox soak bench vuln servers
+.PHONY: all build check test sandbox soak bench axe vuln servers
 
 all: check test
 
@@ -44,6 +46,13 @@ soak: servers
 
 bench: servers
 	go test -run '^$$' -bench 'Peers|RowAgainst|Start|Catalogue|Pgbench|Memcached' -benchtime 1x -timeout 45m -v . ./bench/store
+
+axe: servers bin/axe.min.js
+	NSOP_AXE=$(CURDIR)/bin/axe.min.js go test -count=1 -run TestBrowser -v ./handlers
+
+bin/axe.min.js:
+	mkdir -p bin
+	cd bin && npm pack --silent $(AXE) && tar -xzf axe-core-*.tgz --strip-components=1 package/axe.min.js && rm axe-core-*.tgz
 
 vuln:
 	go run $(GOVULNCHECK) ./...

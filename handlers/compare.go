@@ -44,6 +44,9 @@ func compareSources(h *history.History) CompareSources {
 		if err != nil {
 			return nil, err
 		}
+		if run.Kind == "diagnose" { // which has no rows
+			return nil, history.ErrNotFound
+		}
 		return run.Report()
 	}
 	c.Runs = func(ctx context.Context, f history.Filter) (reports []*bench.Report, err error) {
@@ -53,6 +56,9 @@ func compareSources(h *history.History) CompareSources {
 			return nil, err
 		}
 		for _, run := range runs {
+			if run.Kind == "diagnose" {
+				continue
+			}
 			report, err := run.Report()
 			if err != nil {
 				return nil, err

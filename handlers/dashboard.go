@@ -32,7 +32,7 @@ var ranges = []struct {
 }
 
 const (
-	olderRows   = 800  // of one series before the latest week, for the large chart and the detector
+	olderRows   = 1500 // of one series before the latest week, for the large chart and the detector
 	smallRows   = 1500 // of all series of a target
 	smallCharts = 12
 )
@@ -411,6 +411,9 @@ func (s *Service) drawSmall(ctx context.Context, p *dashboardPage, latest []hist
 			points[row.Name] = append(points[row.Name], pointOf(row, nil).drawn())
 		}
 	}
+	maps.DeleteFunc(points, func(_ string, list []chart.Point) bool { // cold samples alone, which a small chart does not show
+		return !slices.ContainsFunc(list, func(q chart.Point) bool { return q.P50 > 0 || q.Failed })
+	})
 	for name := range points {
 		tests[rowTitle(name)]++
 	}

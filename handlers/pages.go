@@ -20,6 +20,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/google/uuid"
+
 	"nsop/bench"
 	"nsop/bench/chart"
 	"nsop/bench/compare"
@@ -69,9 +71,9 @@ func timeElement(t time.Time) template.HTML {
 	return template.HTML(`<time datetime="` + t.Format(time.RFC3339) + `">` + t.Format("2006-01-02 15:04") + ` UTC</time>`)
 }
 
-// shortID is enough of a run's ID to tell it from its neighbours.
+// shortID is enough of a run's ID to tell it from its neighbours, where we made it: others' are not as random.
 func shortID(id string) string {
-	if len(id) > 8 {
+	if _, err := uuid.Parse(id); err == nil {
 		return id[:8]
 	}
 	return id
@@ -202,7 +204,6 @@ type runPage struct {
 	Vantage    []fact
 	Labels     []fact
 	Curl       string
-	Repeat     string // the path that repeats it
 	Downloads  []download
 	Unsaved    bool
 }
@@ -301,7 +302,8 @@ func (s *Service) repeat(r *http.Request, p *runPage, request string) {
 	if strings.Contains(request, "?") {
 		separator = "&"
 	}
-	p.Repeat, p.Curl = request, command(r, request+separator+"format=text")
+	request = strings.ReplaceAll(request, "%2C", ",")
+	p.Curl = command(r, request+separator+"format=text")
 }
 
 // diagnosisPage is the page of a diagnosis.
@@ -316,7 +318,9 @@ func (s *Service) diagnosisPage(w http.ResponseWriter, r *http.Request, kept *hi
 		p.Head = []bench.Heading{{Name: kept.Targets[0]}}
 	}
 	s.repeat(r, p, kept.Request)
-	p.Downloads = []download{{"json", "/runs/" + url.PathEscape(kept.ID) + "?format=json"}}
+	for _, f := range diagnoseFormats {
+		p.Downloads = append(p.Downloads, download{f.name, "/runs/" + url.PathEscape(kept.ID) + "?format=" + f.name})
+	}
 	return writePage(w, http.StatusOK, "run.html", "Diagnosis "+shortID(p.ID), p)
 }
 
