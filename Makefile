@@ -28,7 +28,7 @@ check: servers
 	shellcheck deploy/gcp.sh deploy/testdata/gcloud
 
 test: servers
-	go test -race -timeout 15m ./...
+	go test -race -timeout 40m ./...
 
 sandbox: servers bin/runsc-$(GVISOR)
 	go vet -tags sandbox .
