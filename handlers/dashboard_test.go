@@ -323,6 +323,9 @@ func TestPagesWantToken(t *testing.T) {
 
 // TestPagesStayFast: with 20 times the runs the pages take at most 3 times as long, and 300 ms.
 func TestPagesStayFast(t *testing.T) {
+	if raceDetector {
+		t.Skip("a ratio of times means nothing under the race detector, which takes minutes for the history")
+	}
 	now := time.Now()
 	sizes := []int{1, 20} // thousand runs
 	var services []*handlers.Service
@@ -405,5 +408,27 @@ func TestDiagnosisIsKept(t *testing.T) {
 		if text := browse(t, s, page, 200); !strings.Contains(text, "embedded-store") {
 			t.Errorf("%s: no finding", page)
 		}
+	}
+}
+
+// TestNow: the run that is going on can be found by whoever does not know its name yet.
+func TestNow(t *testing.T) {
+	s := newService(t, nil)
+	if w := get(s, "/runs/now"); w.Code != 204 || w.Body.Len() > 0 {
+		t.Errorf("status %d: %s", w.Code, w.Body)
+	}
+	done := make(chan answer, 1)
+	go func() { done <- decode(t, get(s, "/bench/map/get?benchtime=30s").Body.Bytes()) }()
+	var a answer
+	for a.Run == "" {
+		if w := get(s, "/runs/now"); w.Code == 200 {
+			a = decode(t, w.Body.Bytes())
+		}
+	}
+	if stopped := serve(s, newRequest("DELETE", "/runs/"+a.Run, "")); stopped.Code != 200 || a.State != "running" {
+		t.Errorf("status %d: %+v", stopped.Code, a)
+	}
+	if ended := <-done; ended.Run != a.Run || ended.Title != "stopped" {
+		t.Errorf("%+v, want %s", ended, a.Run)
 	}
 }
