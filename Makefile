@@ -28,6 +28,7 @@ check: servers
 
 test: servers
 	go test -race -timeout 15m ./...
+	go test -run StayFast ./handlers
 
 sandbox: servers bin/runsc-$(GVISOR)
 	go vet -tags sandbox .
