@@ -29,6 +29,7 @@ check: servers
 
 test: servers
 	go test -race -timeout 40m ./...
+	go test -run StayFast ./handlers
 
 sandbox: servers bin/runsc-$(GVISOR)
 	go vet -tags sandbox .

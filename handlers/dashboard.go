@@ -32,7 +32,7 @@ var ranges = []struct {
 }
 
 const (
-	olderRows   = 1500 // of one series before the latest week, for the large chart and the detector
+	olderRows   = 1000 // of one series before the latest week, for the large chart and the detector
 	smallRows   = 1500 // of all series of a target
 	smallCharts = 12
 )

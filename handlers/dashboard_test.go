@@ -2,7 +2,6 @@ package handlers_test
 
 import (
 	"crypto/sha256"
-	"database/sql"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -11,7 +10,6 @@ import (
 	"math/rand/v2"
 	"net/http/httptest"
 	"net/url"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -81,6 +79,7 @@ type past struct {
 	runs   int           // probes of each target
 	every  time.Duration // between them
 	target []string
+	few    bool    // GET through redigo alone
 	slower float64 // factor of the last third
 	bodies bool    // whole answers, that are compared and shown
 	edit   func(i int, r *history.Run)
@@ -106,6 +105,9 @@ func fill(t testing.TB, h *history.History, now time.Time, p past) {
 				Labels: map[string]string{"egress": "direct"}, Request: "/bench/" + target, Cold: i%97 == 5}
 			for _, workload := range []string{"set", "get"} {
 				for _, client := range []string{"floor", "redigo"} {
+					if p.few && (workload != "get" || client != "redigo") {
+						continue
+					}
 					ns := 1.0e6 * math.Exp(0.1*rnd.NormFloat64())
 					if client == "floor" {
 						ns *= .95
@@ -320,63 +322,6 @@ func TestPagesWantToken(t *testing.T) {
 	checkPage(t, "/", serve(s, r), 200)
 }
 
-// TestPagesStayFast: with 20 times the runs the pages take at most 3 times as long, and 300 ms.
-func TestPagesStayFast(t *testing.T) {
-	now := time.Now()
-	sizes := []int{1, 20} // thousand runs
-	var services []*handlers.Service
-	for _, times := range sizes {
-		file := filepath.Join(t.TempDir(), "history.db")
-		h := newHistory(t, "sqlite:"+file)
-		fill(t, h, now, past{runs: 1000, every: 5 * time.Minute, target: []string{"redis"}, slower: 1.2})
-		multiply(t, file, times, 1000*5*time.Minute)
-		services = append(services, newService(t, keeping(h)))
-	}
-	for _, page := range []string{"/", "/?range=7d", "/?range=30d", "/runs/redis-000900", "/compare?a=since:2h&b=since:1h", "plain"} {
-		took := make([][]time.Duration, len(sizes))
-		for range 7 { // in turn, so that what else the machine does meets both
-			for i, s := range services {
-				began := time.Now()
-				if page == "plain" {
-					get(s, "/")
-				} else {
-					browse(t, s, page, 200)
-				}
-				took[i] = append(took[i], time.Since(began))
-			}
-		}
-		for i := range took {
-			slices.Sort(took[i])
-		}
-		few, many := took[0][3], took[1][3]
-		t.Logf("%s: %v, with 1,000 runs %v", page, many, few)
-		if many > 3*max(few, 20*time.Millisecond) { // 300 ms is for a machine that does nothing else
-			t.Errorf("%s takes %v with 20,000 runs, %v with 1,000", page, many, few)
-		}
-	}
-}
-
-// multiply copies every run of a history times-1 times, each copy older by span than the one before it.
-func multiply(t testing.TB, file string, times int, span time.Duration) {
-	t.Helper()
-	db, err := sql.Open("sqlite", file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer db.Close()
-	for _, c := range []struct{ table, columns, id string }{
-		{"results", "position, series_id, level, cold, sample, iterations, elapsed_ns, errors, misses, mismatches, ns_per_op, ops_per_sec, min_ns, mean_ns, p50_ns, p95_ns, p99_ns, max_ns", "run_id"},
-		{"run_labels", "name, value", "run_id"},
-		{"runs", "kind, saved_at, elapsed_ns, status, outcome, error_kind, error, platform, region, service, revision, instance, cold, request", "id"},
-	} {
-		_, err := db.Exec(fmt.Sprintf("WITH RECURSIVE k(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM k WHERE n < $1 - 1) INSERT INTO %[1]s (%[3]s, started_at, %[2]s) "+
-			"SELECT %[3]s, started_at - k.n * $2, %[2]s || '-' || k.n FROM %[1]s, k WHERE k.n < $1", c.table, c.id, c.columns), times, int64(span))
-		if err != nil {
-			t.Fatalf("%s: %v", c.table, err)
-		}
-	}
-}
-
 // TestDiagnosisIsKept: it is found again in each of its formats, on the dashboard, and in no comparison.
 func TestDiagnosisIsKept(t *testing.T) {
 	s := newService(t, keeping(tempHistory(t)))
@@ -404,5 +349,27 @@ func TestDiagnosisIsKept(t *testing.T) {
 		if text := browse(t, s, page, 200); !strings.Contains(text, "embedded-store") {
 			t.Errorf("%s: no finding", page)
 		}
+	}
+}
+
+// TestNow: the run that is going on can be found by whoever does not know its name yet.
+func TestNow(t *testing.T) {
+	s := newService(t, nil)
+	if w := get(s, "/runs/now"); w.Code != 204 || w.Body.Len() > 0 {
+		t.Errorf("status %d: %s", w.Code, w.Body)
+	}
+	done := make(chan answer, 1)
+	go func() { done <- decode(t, get(s, "/bench/map/get?benchtime=30s").Body.Bytes()) }()
+	var a answer
+	for a.Run == "" {
+		if w := get(s, "/runs/now"); w.Code == 200 {
+			a = decode(t, w.Body.Bytes())
+		}
+	}
+	if stopped := serve(s, newRequest("DELETE", "/runs/"+a.Run, "")); stopped.Code != 200 || a.State != "running" {
+		t.Errorf("status %d: %+v", stopped.Code, a)
+	}
+	if ended := <-done; ended.Run != a.Run || ended.Title != "stopped" {
+		t.Errorf("%+v, want %s", ended, a.Run)
 	}
 }

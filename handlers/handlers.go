@@ -85,7 +85,7 @@ func routes() []route {
 		{methods: getPost, path: "/diagnose/{target}", doc: "Where the time goes, and what is wrong", starts: true, query: diagnoseParameters, answers: "Diagnosis", serve: (*Service).diagnose},
 		{methods: get, path: "/runs", doc: "The history, newest first; label.NAME searches too", query: runParameterNames(), serve: (*Service).listRuns},
 		{methods: []string{http.MethodPost}, path: "/runs", doc: "Store what was measured elsewhere: the body is a file", starts: true, query: append(importNames, "label.NAME"), serve: (*Service).importRuns},
-		{methods: get, path: "/runs/{id}", page: true, doc: "A run of the history, or how far one is that is going on; now is the one going on at this instance", query: []string{"format"}, serve: (*Service).run},
+		{methods: get, path: "/runs/{id}", page: true, doc: "A run of the history, or how far one is that is going on; now is the one going on at this instance, 204 where none is", query: []string{"format"}, serve: (*Service).run},
 		{methods: []string{http.MethodDelete}, path: "/runs/{id}", doc: "Stop a run and answer what it had measured", starts: true, query: []string{"format"}, serve: (*Service).stopRun},
 		{methods: get, path: "/compare", page: true, doc: "How two runs, or what two filters find, differ", query: []string{"a", "b", "format"}, serve: (*Service).compare},
 		{methods: get, path: "/plan", page: true, doc: "What the fields of a form ask for: the path of /bench that does it, and how long that takes", spec: true, query: []string{"target", "workloads"}, serve: (*Service).plan},

@@ -244,6 +244,9 @@ func (s *Service) answerRun(w http.ResponseWriter, r *http.Request, format bench
 	}
 	e := s.runs.find(id)
 	switch {
+	case id == runNow:
+		w.WriteHeader(http.StatusNoContent) // and no error: a page asks before the run has begun
+		return nil
 	case e == nil:
 		return s.answerKept(w, r, format, id)
 	case format.Name != "json":

@@ -48,7 +48,7 @@ if (watch) {
       await wait(700);
       try {
         const answer = await json("/runs/" + encodeURIComponent(id)), run = await answer.json();
-        if (run.state !== "running") return location.reload();
+        if (run.state !== "running") return location.replace("/runs/" + encodeURIComponent(id));
         $("bar").value = 100 * run.fraction;
         $("live-text").textContent = run.row + " of " + run.rows + " rows are done";
       } catch { await wait(3000); }
@@ -96,14 +96,18 @@ form.addEventListener("submit", async event => {
   showRows([]);
   stop.onclick = () => { if (id) { stop.disabled = true; stopRun(id); } };
   stop.disabled = false;
-  const result = json(plan.path).then(async answer => ({status: answer.status, body: await answer.json()})).finally(() => { over = true; });
+  // As events, since a run that was stopped is an event too and no failed request.
+  const result = fetch(plan.path, {headers: {Accept: "text/event-stream"}}).then(async answer => {
+    const text = await answer.text(), event = text.split("\n\n").find(e => e.startsWith("event: result\n"));
+    return JSON.parse(event ? event.slice(event.indexOf("data: ") + 6) : text);
+  }).finally(() => { over = true; });
   // Polled, since a platform may hold the answer back until its end.
   (async () => {
     while (!over) {
       await wait(id ? 400 : 150);
       if (over) return;
       let run = null;
-      try { const answer = await json("/runs/now"); if (answer.ok) run = await answer.json(); } catch { }
+      try { const answer = await json("/runs/now"); if (answer.status === 200) run = await answer.json(); } catch { }
       if (over) return;
       // Another instance may answer: then the estimate alone tells how far it is.
       const fraction = run ? run.fraction : Math.min(.99, (Date.now() - started) / 1000 / seconds);
@@ -116,11 +120,11 @@ form.addEventListener("submit", async event => {
     }
   })();
   try {
-    const {status, body} = await result;
+    const body = await result, failed = body.status >= 400, broken = (body.assertions || []).some(a => !a.ok);
     showRows(body.results || []);
     const done = $("done");
-    done.className = status === 200 ? "" : "bad";
-    done.textContent = status === 200 ? "Done. " : status === 417 ? "Done, but an assertion does not hold. " : body.title + ": " + body.detail + " ";
+    done.className = failed || broken ? "bad" : "";
+    done.textContent = failed ? body.title + ": " + body.detail + " " : broken ? "Done, but an assertion does not hold. " : "Done. ";
     if (body.run) {
       const a = document.createElement("a");
       a.href = "/runs/" + encodeURIComponent(body.run);
@@ -128,8 +132,8 @@ form.addEventListener("submit", async event => {
       done.append(a);
     }
     $("live-text").textContent = (body.results || []).length + " rows";
-    $("bar").value = status === 200 || status === 417 ? 1 : $("bar").value;
-  } catch (e) { $("done").textContent = "The service did not answer."; }
+    if (!failed) $("bar").value = 1;
+  } catch { $("done").textContent = "The service did not answer."; }
   stop.hidden = true;
   button.disabled = false;
 });
