@@ -217,8 +217,8 @@ func terminateInRun(t *testing.T, p *process) {
 	}
 	select {
 	case err := <-p.ended:
-		if took := time.Since(sent); err != nil || took > 2*time.Second || p.stderr.Len() > 0 {
-			t.Errorf("ended after %v with %v and %q", took, err, p.stderr)
+		if took := time.Since(sent); err != nil || took > 2*time.Second || p.said() != "" {
+			t.Errorf("ended after %v with %v and %q", took, err, p.said())
 		}
 	case <-time.After(patience):
 		t.Fatal("does not end")

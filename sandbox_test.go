@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -32,7 +33,8 @@ func TestSandbox(t *testing.T) {
 	t.Setenv("CGO_ENABLED", "0") // the sandbox has no libraries of ours
 	bin := build(t, "-trimpath", "-ldflags=-s -w")
 	redis := storetest.Redis(t)
-	p := listenAs(t, sandboxed(t, bin), "REDIS_ADDR="+redis.Addr, "GAE_ENV=standard", "GAE_SERVICE=default", "GAE_MEMORY_MB=384", "AUTH=none", "GCE_METADATA_HOST=127.0.0.1:1")
+	p := listenAs(t, sandboxed(t, bin), "REDIS_ADDR="+redis.Addr, "GAE_ENV=standard", "GAE_SERVICE=default", "GAE_MEMORY_MB=384", "AUTH=none", "GCE_METADATA_HOST=127.0.0.1:1",
+		"HISTORY_URL=sqlite:/tmp/"+filepath.Base(t.TempDir())+"/history.db")
 
 	redis.Do(t, "CONFIG", "RESETSTAT")
 	const iterations, warmup = 2000, 100
@@ -85,7 +87,12 @@ func TestSandbox(t *testing.T) {
 	for path, methods := range description.Paths {
 		for method := range methods {
 			target := strings.NewReplacer("{target}", "redis", "{workloads}", "get", "{workload}", "get", "{suite}", "clients", "{id}", "none").Replace(path)
-			if strings.Contains(path, "{") && !strings.Contains(path, "{id}") {
+			switch {
+			case path == "/plan":
+				target += "?target=redis"
+			case strings.Contains(path, "diagnose") || strings.Contains(path, "probe"):
+				target += "?timeout=1s"
+			case strings.Contains(path, "{") && !strings.Contains(path, "{id}"):
 				target += "?benchtime=10x"
 			}
 			request, err := http.NewRequest(strings.ToUpper(method), p.base+target, nil)
