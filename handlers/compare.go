@@ -202,7 +202,7 @@ func (s *Service) compare(w http.ResponseWriter, r *http.Request) error {
 			return fmt.Errorf("load pages: %w", err)
 		}
 		if !values.Has("a") && !values.Has("b") { // the form
-			return writePage(w, http.StatusOK, "compare.html", "Compare", struct{ Page *compare.Page }{})
+			return writePage(w, http.StatusOK, "Compare", compareNode(nil))
 		}
 		pageHeader(w, a)
 	}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"html/template"
 	"maps"
 	"net/http"
 	"net/url"
@@ -44,7 +43,7 @@ type card struct {
 	Word                 string // normal, slower, faster, failing, unknown or never
 	P50                  string
 	What                 string // whose latency it is
-	Band                 template.HTML
+	Band                 string
 	Where                string
 	Link                 string
 	Selected             bool
@@ -58,7 +57,7 @@ type choice struct {
 
 // A small is one of the small charts.
 type small struct {
-	Chart    template.HTML
+	Chart    string
 	Name     string
 	Link     string
 	Selected bool
@@ -86,7 +85,7 @@ type dashboardPage struct {
 	Range                        string
 	Words                        string
 	Ranges                       []choice
-	Chart                        template.HTML
+	Chart                        string
 	Empty                        string // why there is no chart
 	Changes                      []change
 	Small                        []small
@@ -97,14 +96,13 @@ type dashboardPage struct {
 	ProbeCommand                 string
 	Targets                      []formTarget
 	Plan                         planned
-	Zone                         string
 	Latest                       []latestRun
 }
 
 // A latestRun is a line of the list of runs.
 type latestRun struct {
 	*history.Run
-	Link, Target string
+	Target string
 }
 
 // dashboard answers the page for browsers.
@@ -160,7 +158,7 @@ func (s *Service) dashboard(w http.ResponseWriter, r *http.Request) error {
 		p.Ranges = append(p.Ranges, choice{x.words, dashboardLink(p.Target, p.Row, x.name), x.name == p.Range})
 	}
 	s.form(r, p)
-	return writePage(w, http.StatusOK, "dashboard.html", "nsop", p)
+	return writePage(w, http.StatusOK, "nsop", p.node())
 }
 
 func dashboardLink(target, row, span string) string {
@@ -212,7 +210,7 @@ func (s *Service) observed(r *http.Request, p *dashboardPage, now time.Time, spa
 	const few = 8
 	runs, err := s.History.List(ctx, history.Filter{Limit: few})
 	for _, run := range runs {
-		p.Latest = append(p.Latest, latestRun{run, "/runs/" + url.PathEscape(run.ID), strings.Join(run.Targets, ", ")})
+		p.Latest = append(p.Latest, latestRun{run, strings.Join(run.Targets, ", ")})
 	}
 	return err
 }
@@ -242,7 +240,7 @@ func newCard(st standing, now time.Time) card {
 		var svg bytes.Buffer
 		f := chart.Frame{Title: t.Name + " against its normal band", Inline: true}
 		if chart.Band(&svg, f, chart.Range{Value: st.P50, P5: b.Low, P95: b.High}) == nil { // else there is nothing to draw
-			c.Band = template.HTML(svg.String())
+			c.Band = svg.String()
 		}
 	}
 	return c
@@ -343,7 +341,7 @@ func (s *Service) draw(ctx context.Context, p *dashboardPage, st standing, deplo
 	f := chart.Frame{Title: st.Target.Name + ": " + p.RowName, Subtitle: strings.TrimPrefix(rowRest(row.Name), ", "), Inline: true}
 	switch err := chart.History(&svg, f, t); {
 	case err == nil:
-		p.Chart = template.HTML(svg.String())
+		p.Chart = svg.String()
 	case len(t.Points) == 0:
 		p.Empty = "nothing was measured in the last " + p.Words
 	default:
@@ -435,7 +433,7 @@ func (s *Service) drawSmall(ctx context.Context, p *dashboardPage, latest []hist
 		if chart.History(&svg, chart.Frame{Title: title, Inline: true}, t) != nil { // nothing to draw
 			continue
 		}
-		p.Small = append(p.Small, small{template.HTML(svg.String()), title, dashboardLink(p.Target, name, p.Range), name == p.Row})
+		p.Small = append(p.Small, small{svg.String(), title, dashboardLink(p.Target, name, p.Range), name == p.Row})
 	}
 	return nil
 }

@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"html/template"
 	"io"
 	"maps"
 	"net/http"
@@ -21,6 +20,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	g "maragu.dev/gomponents"
 
 	"nsop/bench"
 	"nsop/bench/chart"
@@ -29,15 +29,13 @@ import (
 	"nsop/bench/history"
 )
 
-//go:embed templates static
+//go:embed static
 var pageFiles embed.FS
 
 // pageAssets are what pages are made of, which is read where a browser first asks for one.
 type pageAssets struct {
-	templates *template.Template
-	style     template.CSS
-	script    template.JS
-	policy    string // the content security policy
+	style, script string
+	policy        string // the content security policy
 }
 
 var loadPages = sync.OnceValues(func() (*pageAssets, error) {
@@ -49,27 +47,16 @@ var loadPages = sync.OnceValues(func() (*pageAssets, error) {
 	if err != nil {
 		return nil, err
 	}
-	t, err := template.New("").Funcs(template.FuncMap{"time": timeElement, "count": func(n int) string { return bench.FormatCount(int64(n)) }, "short": shortID}).
-		ParseFS(pageFiles, "templates/*.html")
-	if err != nil {
-		return nil, err
-	}
-	a := &pageAssets{templates: t, style: template.CSS(string(style) + chart.CSS()), script: template.JS(script)}
+	a := &pageAssets{style: string(style) + chart.CSS(), script: string(script)}
 	hash := func(text string) string {
 		sum := sha256.Sum256([]byte(text))
 		return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
 	}
 	// Nothing is loaded but the page itself; the style and the script in it are these two and no others.
-	a.policy = "default-src 'none'; style-src " + hash(string(a.style)) + "; script-src " + hash(string(a.script)) +
+	a.policy = "default-src 'none'; style-src " + hash(a.style) + "; script-src " + hash(a.script) +
 		"; connect-src 'self'; img-src data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 	return a, nil
 })
-
-// timeElement is a moment, which the script writes in the reader's zone.
-func timeElement(t time.Time) template.HTML {
-	t = t.UTC()
-	return template.HTML(`<time datetime="` + t.Format(time.RFC3339) + `">` + t.Format("2006-01-02 15:04") + ` UTC</time>`)
-}
 
 // shortID is enough of a run's ID to tell it from its neighbours, where we made it: others' are not as random.
 func shortID(id string) string {
@@ -95,23 +82,15 @@ func wantsPage(r *http.Request) bool {
 	return page > 0
 }
 
-// A layout is what every page has around its own content, Data.
-type layout struct {
-	Title  string
-	Style  template.CSS
-	Script template.JS
-	Data   any
-}
-
-// writePage answers the template called name.
-func writePage(w http.ResponseWriter, status int, name, title string, data any) error {
+// writePage answers a page.
+func writePage(w http.ResponseWriter, status int, title string, content g.Node) error {
 	a, err := loadPages()
 	if err != nil {
 		return fmt.Errorf("load pages: %w", err)
 	}
 	var b bytes.Buffer
-	if err := a.templates.ExecuteTemplate(&b, name, layout{title, a.style, a.script, data}); err != nil {
-		return fmt.Errorf("write page %s: %w", name, err)
+	if err := wholePage(a, title, content).Render(&b); err != nil {
+		return fmt.Errorf("write page %s: %w", title, err)
 	}
 	pageHeader(w, a)
 	w.WriteHeader(status)
@@ -127,52 +106,12 @@ func pageHeader(w http.ResponseWriter, a *pageAssets) {
 }
 
 // failPage tells a problem to someone at a browser.
-func (s *Service) failPage(w http.ResponseWriter, r *http.Request, p *problem) error {
-	h := hintFor(p.ErrorKind, p.report)
-	data := struct {
-		*problem
-		Likely, Check, Look string
-		Run                 string
-	}{p, h.likely, h.check, h.note, ""}
+func (s *Service) failPage(w http.ResponseWriter, p *problem) error {
+	run := ""
 	if p.report != nil {
-		data.Run = p.report.Run
+		run = p.report.Run
 	}
-	return writePage(w, p.Status, "error.html", strconv.Itoa(p.Status)+" "+p.Title, data)
-}
-
-// A pageTable is a table of the report, each cell told whether it is a name or a figure.
-type pageTable struct {
-	Caption string
-	Head    []pageCell
-	Rows    [][]pageCell
-}
-
-type pageCell struct {
-	Text string
-	Left bool
-	Row  bool // it names its row
-}
-
-// newPageTable names the columns that a table of text leaves unnamed.
-func newPageTable(caption string, t bench.Table) pageTable {
-	out := pageTable{Caption: caption}
-	for i, text := range t.Head {
-		if text == "" {
-			text = "test"
-			if i+1 < t.Left && t.Head[i+1] == "" {
-				text = "target"
-			}
-		}
-		out.Head = append(out.Head, pageCell{Text: text, Left: i < t.Left})
-	}
-	for _, row := range t.Rows {
-		var cells []pageCell
-		for i, text := range row {
-			cells = append(cells, pageCell{text, i < t.Left, i == 0 && t.Left > 0})
-		}
-		out.Rows = append(out.Rows, cells)
-	}
-	return out
+	return writePage(w, p.Status, strconv.Itoa(p.Status)+" "+p.Title, problemNode(p, hintFor(p.ErrorKind, p.report), run))
 }
 
 // A fact is a name with what it is of a run.
@@ -194,12 +133,12 @@ type runPage struct {
 	Row, Rows  int
 	Head       []bench.Heading
 	Warnings   []string
-	Table      pageTable
-	Summary    pageTable
+	Table      bench.Table
+	Summary    bench.Table
 	Notes      []string
 	Assertions []bench.CheckedAssertion
-	Chart      template.HTML
-	Budget     template.HTML
+	Chart      string
+	Budget     string
 	Findings   []diagnose.Finding
 	Vantage    []fact
 	Labels     []fact
@@ -214,7 +153,7 @@ func (s *Service) runPage(w http.ResponseWriter, r *http.Request, id string) err
 		p := s.newRunPage(r, report, nil)
 		p.Running, p.Percent, p.Row, p.Rows = true, int(100*min(1, max(0, progress.Fraction))), progress.Row, progress.Rows
 		p.Outcome = "running"
-		return writePage(w, http.StatusOK, "run.html", "Run "+shortID(p.ID), p)
+		return writePage(w, http.StatusOK, "Run "+shortID(p.ID), p.node())
 	}
 	latest := s.runs.find(id)
 	kept, err := s.keptRun(r, id)
@@ -236,7 +175,7 @@ func (s *Service) runPage(w http.ResponseWriter, r *http.Request, id string) err
 	if latest != nil && latest.err != nil && !errors.As(latest.err, &assertionError{}) {
 		p.Outcome, p.Problem = cmp.Or(p.Outcome, history.Failed), latest.err.Error()
 	}
-	return writePage(w, http.StatusOK, "run.html", "Run "+shortID(p.ID), p)
+	return writePage(w, http.StatusOK, "Run "+shortID(p.ID), p.node())
 }
 
 // keptRun is a run of the history, or an error that says why there is none.
@@ -263,16 +202,11 @@ func (s *Service) newRunPage(r *http.Request, report *bench.Report, kept *histor
 	if report.ElapsedNS > 0 {
 		p.Elapsed = bench.FormatDuration(float64(report.ElapsedNS))
 	}
-	if len(page.Table.Rows) > 0 {
-		p.Table = newPageTable("What was measured", page.Table)
-	}
-	if len(page.Summary.Rows) > 0 {
-		p.Summary = newPageTable("Medians of the samples, each with its 95% confidence interval", page.Summary)
-	}
+	p.Table, p.Summary = page.Table, page.Summary
 	if format, ok := bench.FormatByName("svg"); ok {
 		var b bytes.Buffer
 		if err := format.Encode(&b, report, bench.EncodeOptions{Inline: true}); err == nil { // else there is nothing to draw
-			p.Chart = template.HTML(b.String())
+			p.Chart = b.String()
 		}
 	}
 	labels := map[string]string{}
@@ -321,7 +255,7 @@ func (s *Service) diagnosisPage(w http.ResponseWriter, r *http.Request, kept *hi
 	for _, f := range diagnoseFormats {
 		p.Downloads = append(p.Downloads, download{f.name, "/runs/" + url.PathEscape(kept.ID) + "?format=" + f.name})
 	}
-	return writePage(w, http.StatusOK, "run.html", "Diagnosis "+shortID(p.ID), p)
+	return writePage(w, http.StatusOK, "Diagnosis "+shortID(p.ID), p.node())
 }
 
 // A storedDiagnosis is what pages show of one.
@@ -337,7 +271,7 @@ func readDiagnosis(kept *history.Run) (d storedDiagnosis, err error) {
 	return d, nil
 }
 
-func budgetChart(b *diagnose.Budget) template.HTML {
+func budgetChart(b *diagnose.Budget) string {
 	if b == nil {
 		return ""
 	}
@@ -352,7 +286,7 @@ func budgetChart(b *diagnose.Budget) template.HTML {
 	if err := chart.Budget(&svg, f, b.Operation, float64(b.TotalNS), parts); err != nil {
 		return "" // nothing to draw
 	}
-	return template.HTML(svg.String())
+	return svg.String()
 }
 
 // vantageFacts are what v, an object of the vantage, says in its own names.
@@ -394,10 +328,7 @@ func comparePage(w io.Writer, p compare.Page) error {
 	if err != nil {
 		return fmt.Errorf("load pages: %w", err)
 	}
-	return a.templates.ExecuteTemplate(w, "compare.html", layout{"Compare", a.style, a.script, struct {
-		*compare.Page
-		A, B string // what was asked for, where that is to be typed again
-	}{Page: &p}})
+	return wholePage(a, "Compare", compareNode(&p)).Render(w)
 }
 
 // A planned is what a form asks for.

@@ -181,7 +181,7 @@ func (s *Service) fail(w http.ResponseWriter, r *http.Request, page bool, err er
 	if p.retryAfter > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(p.retryAfter))
 	}
-	if page && s.failPage(w, r, p) == nil {
+	if page && s.failPage(w, p) == nil {
 		return
 	}
 	format, ferr := chooseFormat(r)
