@@ -61,6 +61,10 @@ func newPage(r *Report, o EncodeOptions) page {
 		p.table, p.notes = rowTable(r.Results, varied)
 	}
 	p.summary = summaryTable(r, varied)
+	p.notes = append(p.notes, probeNotes(r)...)
+	if r.Change != "" {
+		p.warnings = append(p.warnings, r.Change)
+	}
 	for _, g := range groupRows(r.Results, name, failure) {
 		p.notes = append(p.notes, g.rows+": "+g.text)
 	}

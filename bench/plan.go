@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"iter"
@@ -79,6 +80,11 @@ type Plan struct {
 	Suite    *Suite // whose plan it is; nil: of none
 	Several  bool   // the report lists targets, in place of one
 	search   *search
+
+	Vantage any // where the run takes place, for the report
+	// Around, where there is one, is called in place of rows, which measures every row: it may measure before and after
+	// them. Its error ends the run.
+	Around func(ctx context.Context, report *Report, rows func(ctx context.Context) error) error
 }
 
 // A Part of a plan is what it measures of one target.
@@ -389,8 +395,11 @@ func (p *Plan) Estimate(roundTrip time.Duration) time.Duration {
 			benchtime = Extent{Time: r.Arrivals.length(benchtime)}
 		}
 		for _, e := range []Extent{benchtime, p.Spec.Warmup} {
-			total += float64(e.Time)
-			total += float64(e.Count) * float64(roundTrip) / float64(min(r.Concurrency, parallel)*r.Pipeline)
+			took := float64(e.Count) * float64(roundTrip) / float64(min(r.Concurrency, parallel)*r.Pipeline)
+			if e.Time > 0 && (e.Count == 0 || float64(e.Time) < took) {
+				took = float64(e.Time)
+			}
+			total += took
 		}
 		total += float64(rowOverhead + 4*roundTrip)
 	}

@@ -10,21 +10,26 @@ import (
 
 // A Report is what a run answers.
 type Report struct {
-	Run        string         `json:"run"`
-	Suite      string         `json:"suite,omitempty"`    // whose plan it was
-	Imported   string         `json:"imported,omitempty"` // the tool that measured it, where that was not nsop
-	StartedAt  time.Time      `json:"started_at"`
-	ElapsedNS  int64          `json:"elapsed_ns"`
-	Vantage    any            `json:"vantage"`
-	Target     *TargetInfo    `json:"target,omitempty"`
-	Targets    []*TargetInfo  `json:"targets,omitempty"`
-	Results    []*Result      `json:"results"`
-	Summaries  []Summary      `json:"summaries,omitempty"` // of rows with several samples
-	Knee       *Knee          `json:"knee,omitempty"`      // of a search for the limit, as
-	BoundBy    string         `json:"bound_by,omitempty"`  // this
-	Evidence   map[string]any `json:"evidence,omitempty"`  // and this
-	Assertions []Assertion    `json:"assertions"`
-	Warnings   []string       `json:"warnings"`
+	Run        string            `json:"run"`
+	Suite      string            `json:"suite,omitempty"`    // whose plan it was
+	Imported   string            `json:"imported,omitempty"` // the tool that measured it, where that was not nsop
+	StartedAt  time.Time         `json:"started_at"`
+	ElapsedNS  int64             `json:"elapsed_ns"`
+	Vantage    any               `json:"vantage"`
+	Target     *TargetInfo       `json:"target,omitempty"`
+	Targets    []*TargetInfo     `json:"targets,omitempty"`
+	Results    []*Result         `json:"results"`
+	Summaries  []Summary         `json:"summaries,omitempty"`  // of rows with several samples
+	Knee       *Knee             `json:"knee,omitempty"`       // of a search for the limit, as
+	BoundBy    string            `json:"bound_by,omitempty"`   // this
+	Evidence   map[string]any    `json:"evidence,omitempty"`   // and this
+	Phases     *Phases           `json:"phases_ns,omitempty"`  // of a probe, as
+	Classes    *Classes          `json:"classes,omitempty"`    // this
+	Unmeasured map[string]string `json:"unmeasured,omitempty"` // why one of these is null, by its place
+	Change     string            `json:"change,omitempty"`     // what the history shows of the rows' levels, as a sentence
+	Changes    []Change          `json:"changes,omitempty"`    // and as figures
+	Assertions []Assertion       `json:"assertions"`
+	Warnings   []string          `json:"warnings"`
 
 	// Unsaved tells that the run is in no history, so that there is no permalink.
 	Unsaved bool `json:"-"`

@@ -60,7 +60,7 @@ const embeddedWarning = "embedded store: no real store was measured"
 func (p *Plan) Run(ctx context.Context, id string, meter Meter, observe func(Progress)) (report *Report, err error) {
 	r := &runner{Plan: p, meter: meter, observe: observe, started: time.Now()}
 	r.clock = clockCost(func() time.Duration { return time.Since(r.started) })
-	r.report = &Report{Run: id, StartedAt: r.started.UTC(), Results: []*Result{}, Assertions: []Assertion{}, Warnings: []string{}}
+	r.report = &Report{Run: id, StartedAt: r.started.UTC(), Vantage: p.Vantage, Results: []*Result{}, Assertions: []Assertion{}, Warnings: []string{}}
 	if warning := p.embedded(); warning != "" {
 		r.report.Warnings = append(r.report.Warnings, warning)
 	}
@@ -76,20 +76,28 @@ func (p *Plan) Run(ctx context.Context, id string, meter Meter, observe func(Pro
 	if p.Suite != nil {
 		r.report.Suite = p.Suite.Name
 	}
+	if p.Around != nil {
+		return r.report, p.Around(ctx, r.report, r.parts)
+	}
+	return r.report, r.parts(ctx)
+}
+
+// parts measures what the plan has of each target in turn.
+func (r *runner) parts(ctx context.Context) error {
 	var (
 		lost  *LostError
 		first error
 	)
-	for _, part := range p.Parts {
+	for _, part := range r.Parts {
 		// A target that is lost does not keep the others from being measured.
-		if err := r.part(ctx, part); errors.As(err, &lost) && len(p.Parts) > 1 {
+		if err := r.part(ctx, part); errors.As(err, &lost) && len(r.Parts) > 1 {
 			first = cmp.Or(first, err)
 			r.report.Warnings = append(r.report.Warnings, err.Error())
 		} else if err != nil {
-			return r.report, err
+			return err
 		}
 	}
-	return r.report, cmp.Or(first, failed(r.asserted()))
+	return cmp.Or(first, failed(r.asserted()))
 }
 
 // embedded is the first warning of a report about something in-process, "" where nothing is.
@@ -469,7 +477,7 @@ func (s *sampler) load(ctx context.Context, store Store, params *Params) error {
 func (l *load) with(e Extent) *load {
 	bounded := *l
 	bounded.limit, bounded.deadline = math.MaxUint64/2, e.Time
-	if e.Time == 0 {
+	if e.Time == 0 || e.Count > 0 {
 		bounded.limit = e.Count
 	}
 	return &bounded

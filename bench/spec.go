@@ -53,13 +53,16 @@ type Spec struct {
 	Labels      map[string]string
 }
 
-// An Extent is how long a row runs: a time or a number of operations.
+// An Extent is how long a row runs: a time or a number of operations, or whichever of the two ends first.
 type Extent struct {
-	Time  time.Duration
-	Count uint64 // where Time is 0
+	Time  time.Duration // 0: no bound, unless Count is 0 too
+	Count uint64        // 0: no bound, unless Time is 0 too
 }
 
 func (e Extent) String() string {
+	if e.Time > 0 && e.Count > 0 {
+		return fmt.Sprintf("%dx within %s", e.Count, e.Time)
+	}
 	if e.Time > 0 {
 		return e.Time.String()
 	}

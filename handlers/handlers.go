@@ -7,10 +7,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-chi/chi/v5"
@@ -37,6 +39,9 @@ type Config struct {
 	History  *history.History     // nil: runs are not kept, but for the latest
 	Dies     bool                 // what History keeps ends with this instance
 	Compare  CompareSources       // where Run is nil, History and what is published
+	Log      io.Writer            // a line for each run, for Cloud Logging; nil: none
+	// Push sends a probe's figures to where metrics are collected; nil: nowhere.
+	Push func(context.Context, *bench.Report) error
 }
 
 // A Service is the handler and what it has going on.
@@ -47,6 +52,7 @@ type Service struct {
 	ready readiness
 
 	background background
+	logging    sync.Mutex
 }
 
 // A route is one line of the table of routes, from which the router and the OpenAPI description are made.
@@ -57,7 +63,8 @@ type route struct {
 	open    bool     // needs no authorisation
 	starts  bool     // begins or ends a run, which a browser's request from another origin must not
 	query   []string // parameters of its own
-	spec    bool     // takes the parameters of a benchmark
+	spec    bool     // takes the parameters of a benchmark,
+	only    []string // of them these; nil: all
 	alias   bool     // another name of a route above
 	answers string   // the schema of its answer, where that is no report of a run
 	serve   func(*Service, http.ResponseWriter, *http.Request) error
@@ -77,6 +84,7 @@ func routes() []route {
 		{methods: getPost, path: "/bench/{target}/{workloads}", doc: "Run workloads: a comma list or a group", starts: true, spec: true, query: []string{"format"}, serve: (*Service).bench},
 		{methods: getPost, path: "/suites/{suite}", doc: "Run a named plan that reproduces a published comparison", starts: true, spec: true, query: []string{"format", "target"}, serve: (*Service).suite},
 		{methods: getPost, path: "/limit/{target}/{workload}", doc: "Raise the concurrency, or with rate=auto the rate, until throughput stops growing or an assertion breaks", starts: true, spec: true, query: []string{"format"}, serve: (*Service).limit},
+		{methods: getPost, path: "/probe/{target}", doc: "The short check for schedulers: a fresh dial in phases, first and warm commands, assertions", starts: true, spec: true, only: bench.ProbeParameters, query: []string{"format"}, serve: (*Service).probe},
 		{methods: getPost, path: "/diagnose/{target}", doc: "Where the time goes, and what is wrong", starts: true, query: diagnoseParameters, answers: "Diagnosis", serve: (*Service).diagnose},
 		{methods: get, path: "/runs", doc: "The history, newest first; label.NAME searches too", query: runParameterNames(), serve: (*Service).listRuns},
 		{methods: []string{http.MethodPost}, path: "/runs", doc: "Store what was measured elsewhere: the body is a file", starts: true, query: append(importNames, "label.NAME"), serve: (*Service).importRuns},

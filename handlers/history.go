@@ -44,6 +44,11 @@ type origin struct {
 	request string // the path with the query that repeats it
 	key     string // of idempotency, or ""
 	plan    string // a digest of what was asked for under key
+
+	r        *http.Request                        // nil: of no request
+	deadline time.Time                            // by which the run is to be in the history; zero: none
+	claim    func(context.Context) error          // whether the run may begin, asked before and once no other can; may be nil
+	after    func(context.Context, *bench.Report) // adds to the report once all is measured; may be nil
 }
 
 // originOf is the origin of what r asks for with values, which hold its body too.
@@ -54,7 +59,7 @@ func originOf(kind string, r *http.Request, values url.Values) origin {
 	if len(rest) > 0 {
 		request += "?" + rest.Encode()
 	}
-	return origin{kind: kind, request: request}
+	return origin{kind: kind, request: request, r: r}
 }
 
 // diesWarning stands in each report whose run is kept by this instance alone.
@@ -75,6 +80,11 @@ func (s *Service) keep(ctx context.Context, report *bench.Report, labels map[str
 	// The run of a client that has left, or that was stopped, is kept as well.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
+	if !o.deadline.IsZero() {
+		bounded, cancel := context.WithDeadline(ctx, o.deadline)
+		defer cancel()
+		ctx = bounded
+	}
 	stop := context.AfterFunc(s.runs.drained, func() {
 		select {
 		case <-time.After(drainTime):

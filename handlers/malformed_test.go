@@ -23,7 +23,7 @@ const (
 	names   = "client|concurrency|pipeline|size|keyspace|rate|shape|benchtime|count|warmup|verify|flavor|scale|protocol|sync|timeout|assert|histogram|save|label.NAME|format"
 	metrics = "ns_per_op|ops_per_sec|min|mean|stddev|p50|p90|p95|p99|p99.9|max|service_p50|service_p99|longest_stall_ns|late|errors|misses|mismatches|connect_ns|client_cpu_percent|" +
 		"throttled_ns|iterations|elapsed_ns|server_ns_per_call|server_cpu_percent|bytes_per_op|allocs_per_op"
-	paths   = "/|/targets|/bench/{target}|/bench/{target}/{workloads}|/suites/{suite}|/limit/{target}/{workload}|/diagnose/{target}|/runs|/runs/{id}|/compare|/health|/ready|/openapi.json"
+	paths   = "/|/targets|/bench/{target}|/bench/{target}/{workloads}|/suites/{suite}|/limit/{target}/{workload}|/probe/{target}|/diagnose/{target}|/runs|/runs/{id}|/compare|/metrics|/health|/ready|/openapi.json"
 	formats = "json|text|markdown|csv|benchfmt|redis-benchmark|prometheus|github-action-benchmark|bencher|svg"
 	clients = "redigo|go-redis|rueidis|floor"
 	extents = "a duration up to 1m0s|a number of operations as 10000x"

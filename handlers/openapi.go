@@ -94,6 +94,9 @@ func (s *Service) operation(rt route, method string) object {
 	}
 	if rt.spec {
 		for _, p := range bench.Parameters {
+			if rt.only != nil && !slices.Contains(rt.only, p.Name) {
+				continue
+			}
 			schema := object{"type": "string", "examples": []string{p.Example}}
 			if p.Name == "assert" {
 				schema = object{"type": "array", "items": schema}
@@ -135,7 +138,9 @@ func body(rt route) object {
 		return object{"type": "object", "properties": properties, "additionalProperties": false}
 	}
 	for _, p := range bench.Parameters {
-		properties[p.Name] = value
+		if rt.only == nil || slices.Contains(rt.only, p.Name) {
+			properties[p.Name] = value
+		}
 	}
 	return object{"type": "object", "properties": properties, "patternProperties": object{`^label\.`: value}, "additionalProperties": false}
 }
@@ -208,6 +213,9 @@ func responses(rt route) object {
 			"headers": object{"Retry-After": object{"description": "seconds", "schema": object{"type": "integer"}}},
 			"content": object{"application/problem+json": object{"schema": ref("Problem")}}}
 		problem("413", "422", "502", "503", "504")
+		if rt.only != nil {
+			problem("409") // another plan under one idempotency key
+		}
 	}
 	return answers
 }
@@ -242,6 +250,11 @@ func schemas() object {
 			"vantage": object{"type": []string{"object", "null"}}, "target": ref("Target"), "targets": list(ref("Target")),
 			"results":    list(ref("Result")),
 			"summaries":  list(ref("Summary")),
+			"phases_ns":  mapOf(number),
+			"classes":    object{"type": "object"},
+			"unmeasured": mapOf(text),
+			"change":     text,
+			"changes":    list(fields(object{"row": text, "at": text, "revision": text, "ratio": number, "p": number, "sentence": text})),
 			"assertions": list(fields(object{"expr": text, "actual": text, "row": text, "ok": yes})),
 			"warnings":   list(text),
 		}),

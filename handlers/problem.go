@@ -45,9 +45,12 @@ func (p *problem) body() any {
 		Vantage    any                 `json:"vantage"`
 		Target     *bench.TargetInfo   `json:"target,omitempty"`
 		Targets    []*bench.TargetInfo `json:"targets,omitempty"`
+		Phases     *bench.Phases       `json:"phases_ns,omitempty"`
+		Classes    *bench.Classes      `json:"classes,omitempty"`
+		Unmeasured map[string]string   `json:"unmeasured,omitempty"`
 		Assertions []bench.Assertion   `json:"assertions"`
 		Warnings   []string            `json:"warnings"`
-	}{p, r.Run, r.StartedAt, r.ElapsedNS, r.Vantage, r.Target, r.Targets, r.Assertions, r.Warnings}
+	}{p, r.Run, r.StartedAt, r.ElapsedNS, r.Vantage, r.Target, r.Targets, r.Phases, r.Classes, r.Unmeasured, r.Assertions, r.Warnings}
 }
 
 // runError is the error that ended a run, with its report.

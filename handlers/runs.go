@@ -142,17 +142,31 @@ func (s *Service) perform(ctx context.Context, plan *bench.Plan, o origin, obser
 	run := &running{id: uuid.Must(uuid.NewV7()).String(), cancel: cancel, done: make(chan struct{}), started: time.Now(), describe: plan.Describe}
 	estimate := plan.Estimate(0)
 	run.progress = bench.Progress{Run: run.id, Rows: plan.Size(), Estimate: estimate, Seconds: estimate.Seconds()}
+	if o.claim != nil {
+		if err := o.claim(ctx); err != nil {
+			return nil, err
+		}
+	}
 	if err := s.runs.begin(run); err != nil {
 		return nil, err
 	}
 	// Deferred, so that a panic, of which the server makes a broken connection, does not leave the service busy for good.
 	defer func() {
 		s.runs.end(report, err)
-		if err != nil {
+		if report != nil {
+			s.log(o, report, err)
+		}
+		if err != nil && report != nil {
 			err = &runError{err, report}
 		}
 	}()
+	if o.claim != nil { // a run under the same key may have ended since
+		if err := o.claim(ctx); err != nil {
+			return nil, err
+		}
+	}
 	info := s.info(ctx)
+	plan.Vantage = info
 	report, err = plan.Run(ctx, run.id, s.Meter, func(p bench.Progress) {
 		s.runs.update(p)
 		observe(p)
@@ -161,6 +175,9 @@ func (s *Service) perform(ctx context.Context, plan *bench.Plan, o origin, obser
 	report.Warnings = append(report.Warnings, info.Warnings...)
 	if err == nil && !bench.AssertionsHold(report.Assertions) {
 		err = assertionError{}
+	}
+	if o.after != nil {
+		o.after(ctx, report)
 	}
 	if report.Unsaved = !plan.Spec.Save; plan.Spec.Save {
 		s.keep(ctx, report, plan.Spec.Labels, o, err)

@@ -57,27 +57,10 @@ type Report struct {
 }
 
 // A Stat is the distribution of some durations.
-type Stat struct {
-	Count int    `json:"count"`
-	MinNS int64  `json:"min_ns"`
-	P50NS int64  `json:"p50_ns"`
-	P99NS *int64 `json:"p99_ns"` // nil under 100 samples
-	MaxNS int64  `json:"max_ns"`
-}
+type Stat = bench.Stat
 
 // stat returns the distribution of samples, nil where there are none. It sorts them.
-func stat(samples []time.Duration) *Stat {
-	n := len(samples)
-	if n == 0 {
-		return nil
-	}
-	slices.Sort(samples)
-	s := &Stat{Count: n, MinNS: int64(samples[0]), P50NS: int64(median(samples)), MaxNS: int64(samples[n-1])}
-	if n >= 100 {
-		s.P99NS = new(int64(samples[(n*99+99)/100-1]))
-	}
-	return s
-}
+func stat(samples []time.Duration) *Stat { return bench.NewStat(samples) }
 
 // median of sorted samples, of which there is one at least.
 func median(samples []time.Duration) time.Duration {
@@ -89,13 +72,7 @@ func median(samples []time.Duration) time.Duration {
 }
 
 // Classes are operations that must not be mixed.
-type Classes struct {
-	ProcessCold    *Stat `json:"process_cold"`    // the first of this process, dial included
-	ConnectionCold *Stat `json:"connection_cold"` // a fresh dial and its first command
-	IdleResumed    *Stat `json:"idle_resumed"`    // on a connection after a gap
-	IdleGapNS      int64 `json:"idle_gap_ns,omitempty"`
-	Warm           *Stat `json:"warm"`
-}
+type Classes = bench.Classes
 
 // An Idle is a connection that was held without being used.
 type Idle struct {

@@ -149,14 +149,18 @@ func (d *dialled) sum() (sum time.Duration) {
 
 // dial opens a connection to addr in stages; the line ends with life.
 func (d *diagnosis) dial(ctx, life context.Context, addr string) (*line, *dialled, error) {
-	w := d.target.Wire
+	return dial(ctx, life, d.target.Wire, addr, d.Timeout)
+}
+
+// dial opens a connection to addr, one of w's, in stages, each of which has timeout; the line ends with life.
+func dial(ctx, life context.Context, w *bench.Wire, addr string, timeout time.Duration) (*line, *dialled, error) {
 	at := &dialled{failed: "connect"}
 	started := time.Now()
 	done := func(next string) {
 		at.stages = append(at.stages, timed{at.failed, time.Since(started)})
 		at.failed, started = next, time.Now()
 	}
-	staged, cancel := context.WithTimeout(ctx, d.Timeout)
+	staged, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	var nd net.Dialer
 	conn, err := nd.DialContext(staged, "tcp", addr)
@@ -171,7 +175,7 @@ func (d *diagnosis) dial(ctx, life context.Context, addr string) (*line, *dialle
 	}
 	done("tls")
 	if w.TLS != nil {
-		staged, cancel := context.WithTimeout(ctx, d.Timeout)
+		staged, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
 		deadline, _ := staged.Deadline()
 		err := conn.SetDeadline(deadline)
@@ -193,9 +197,9 @@ func (d *diagnosis) dial(ctx, life context.Context, addr string) (*line, *dialle
 		done("login")
 	}
 	at.failed, started = "login", time.Now()
-	login, stop := context.WithTimeout(ctx, d.Timeout)
+	login, stop := context.WithTimeout(ctx, timeout)
 	defer stop()
-	talk, err := w.Login(login, conn, d.Timeout, func(name string) {
+	talk, err := w.Login(login, conn, timeout, func(name string) {
 		if at.failed == "login" {
 			at.failed, started = name, time.Now()
 			return
@@ -256,23 +260,29 @@ func (d *diagnosis) resolve(ctx context.Context, host string) (addresses []netip
 		return []netip.Addr{a}, nil, nil
 	}
 	for range 3 {
-		ctx, cancel := context.WithTimeout(ctx, d.Timeout)
-		defer cancel()
-		started := time.Now()
-		addresses, err = net.DefaultResolver.LookupNetIP(ctx, "ip", host)
-		if err == nil && len(addresses) == 0 {
-			err = &net.DNSError{Err: "no addresses", Name: host, IsNotFound: true}
-		}
-		if err != nil {
+		var once time.Duration
+		if addresses, once, err = lookup(ctx, host, d.Timeout); err != nil {
 			return nil, nil, err
 		}
-		took = append(took, time.Since(started))
-		if time.Since(started) > time.Second {
+		took = append(took, once)
+		if once > time.Second {
 			break
 		}
 	}
 	d.stages("dns", took)
 	return addresses, took, nil
+}
+
+// lookup resolves host once.
+func lookup(ctx context.Context, host string, timeout time.Duration) (addresses []netip.Addr, took time.Duration, err error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	started := time.Now()
+	addresses, err = net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	if err == nil && len(addresses) == 0 {
+		err = &net.DNSError{Err: "no addresses", Name: host, IsNotFound: true}
+	}
+	return addresses, time.Since(started), err
 }
 
 // stages adds a stage, where it has samples.
