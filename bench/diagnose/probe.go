@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	"nsop/bench"
@@ -41,6 +42,9 @@ func Probe(plan *bench.Plan, by time.Time) {
 			p.fit(by)
 			err = p.settle(ctx, rows(bounded))
 		} else {
+			if errors.Is(context.Cause(bounded), errLate) {
+				err = errLate
+			}
 			err = p.lost(ctx, err)
 		}
 		p.classes(bounded)
@@ -129,7 +133,7 @@ func (p *probe) dial(ctx context.Context) (phases []timed, err error) {
 	} else {
 		var took time.Duration
 		if addresses, took, err = lookup(ctx, host, p.timeout); err != nil {
-			return nil, err
+			return nil, p.failed("dns", err)
 		}
 		phases = append(phases, timed{"dns", took})
 	}
@@ -142,20 +146,32 @@ func (p *probe) dial(ctx context.Context) (phases []timed, err error) {
 		}
 	}
 	if err != nil {
-		return nil, err
+		return nil, p.failed(at.failed, err)
 	}
 	phases = append(phases, at.stages...)
 	for _, name := range []string{"first", "second", "third"} {
 		asked := time.Now()
 		if err := l.Echo(100); err != nil {
 			l.Close()
-			return nil, err
+			return nil, p.failed(name+" command", err)
 		}
 		phases = append(phases, timed{name, time.Since(asked)})
 	}
 	p.close()
 	p.idle, p.since = l, time.Now()
 	return phases, nil
+}
+
+// failed is err with the stage of a dial that it ended.
+func (p *probe) failed(stage string, err error) error {
+	kind, text := bench.Kind(err), err.Error()
+	if kind == "timeout" {
+		text = "no answer within " + p.timeout.String()
+	}
+	if strings.HasPrefix(text, stage+": ") {
+		return &bench.KindError{Kind: kind, Text: text}
+	}
+	return &bench.KindError{Kind: kind, Text: stage + ": " + text}
 }
 
 // open is dial for a store in this process: a new client of it.
@@ -184,8 +200,8 @@ func (p *probe) open(ctx context.Context) (phases []timed, err error) {
 
 // What a session takes to open and what a row takes beside its operations, in round trips.
 const (
-	sessionTrips = 12
-	rowTrips     = 12
+	sessionTrips = 10
+	rowTrips     = 9
 	probeMargin  = 200 * time.Millisecond
 )
 
@@ -196,10 +212,10 @@ func (p *probe) fit(by time.Time) {
 		trip = time.Duration(s.P50NS)
 	}
 	each := func() time.Duration {
-		n := len(p.plan.Parts[0].Rows)
-		return (time.Until(by)-probeMargin-sessionTrips*trip)/time.Duration(max(n, 1)) - rowTrips*trip
+		n := time.Duration(len(p.plan.Parts[0].Rows))
+		return ((time.Until(by)-probeMargin-sessionTrips*trip)/n - rowTrips*trip) * 4 / 5 // a fifth is the warm-up's
 	}
-	few := func(d time.Duration) bool { return d < 20*trip }
+	few := func(d time.Duration) bool { return d < 5*trip }
 	if few(each()) {
 		before := len(p.plan.Parts[0].Rows)
 		p.plan.Shorten(p.plan.Spec.Benchtime.Time, true)
@@ -217,6 +233,9 @@ func (p *probe) settle(ctx context.Context, err error) error {
 	}
 	if len(p.report.Results) == 0 {
 		return p.lost(ctx, err)
+	}
+	if len(p.report.Results) == len(p.plan.Parts[0].Rows) {
+		return nil // the last was cut short
 	}
 	p.report.Warnings = append(p.report.Warnings, fmt.Sprintf("the time of a probe was over after %d of %d rows", len(p.report.Results), len(p.plan.Parts[0].Rows)))
 	return nil
