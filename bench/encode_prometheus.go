@@ -43,7 +43,11 @@ var prometheusQuantiles = []struct{ quantile, unit string }{{"0.5", "p50"}, {"0.
 // (https://prometheus.io/docs/instrumenting/exposition_formats/#text-based-format). What was not measured has no line.
 // No label names the run or the instance, so that the series go on from run to run.
 func encodePrometheus(w io.Writer, r *Report, _ EncodeOptions) error {
-	series := prometheusLabels(r.Results)
+	labels := seriesLabels(r.Results)
+	series := make([]string, len(labels))
+	for i, l := range labels {
+		series[i] = PrometheusLabels(l)
+	}
 	var b bytes.Buffer
 	family := func(name, kind, help string, lines func()) {
 		start := b.Len()
@@ -56,17 +60,10 @@ func encodePrometheus(w io.Writer, r *Report, _ EncodeOptions) error {
 	line := func(name, labels string, v float64) {
 		fmt.Fprintf(&b, "%s{%s} %s\n", name, labels, strconv.FormatFloat(v, 'g', -1, 64))
 	}
-	for _, m := range prometheusMetrics {
-		unit, _ := UnitByName(m.unit)
-		family(m.name, "gauge", m.help, func() {
-			for i, res := range r.Results {
-				v, ok := unit.Of(res)
-				if _, completed := figure(res.NSPerOp); completed && v == 0 && (m.unit == "iterations" || m.unit == "elapsed_ns") {
-					continue // the tool that measured it did not say
-				}
-				if ok {
-					line(m.name, series[i], v/m.per)
-				}
+	for _, m := range gauges(r.Results, labels) {
+		family(m.Name, "gauge", m.Help, func() {
+			for _, p := range m.Points {
+				line(m.Name, PrometheusLabels(p.Labels), p.Value)
 			}
 		})
 	}
@@ -107,8 +104,67 @@ func encodePrometheus(w io.Writer, r *Report, _ EncodeOptions) error {
 	return err
 }
 
-// prometheusLabels returns the labels of each result, no two alike: samples of one row are told apart by their number.
-func prometheusLabels(results []*Result) []string {
+// A Metric is one figure of several rows, in the base unit of Prometheus.
+type Metric struct {
+	Name, Help string
+	Points     []MetricPoint
+}
+
+// A MetricPoint is the figure of one row.
+type MetricPoint struct {
+	Labels []MetricLabel
+	Value  float64
+}
+
+// A MetricLabel is one that tells rows apart.
+type MetricLabel struct{ Name, Value string }
+
+// Metrics are the figures of results by the names of the format prometheus; the quantiles of the latency are told apart by a
+// label, quantile.
+func Metrics(results []*Result) []Metric {
+	labels := seriesLabels(results)
+	latency := Metric{Name: "nsop_latency_seconds", Help: "Latency of an operation."}
+	for i, res := range results {
+		for _, q := range prometheusQuantiles {
+			unit, _ := UnitByName(q.unit)
+			if v, ok := unit.Of(res); ok {
+				latency.Points = append(latency.Points, MetricPoint{append(slices.Clone(labels[i]), MetricLabel{"quantile", q.quantile}), v / 1e9})
+			}
+		}
+	}
+	return append(gauges(results, labels), latency)
+}
+
+// gauges are the metrics of prometheusMetrics; one that no row has has no points.
+func gauges(results []*Result, labels [][]MetricLabel) (all []Metric) {
+	for _, m := range prometheusMetrics {
+		unit, _ := UnitByName(m.unit)
+		metric := Metric{Name: m.name, Help: m.help}
+		for i, res := range results {
+			v, ok := unit.Of(res)
+			if _, completed := figure(res.NSPerOp); completed && v == 0 && (m.unit == "iterations" || m.unit == "elapsed_ns") {
+				continue // the tool that measured it did not say
+			}
+			if ok {
+				metric.Points = append(metric.Points, MetricPoint{labels[i], v / m.per})
+			}
+		}
+		all = append(all, metric)
+	}
+	return all
+}
+
+// PrometheusLabels writes labels as they stand between braces.
+func PrometheusLabels(labels []MetricLabel) string {
+	var pairs []string
+	for _, l := range labels {
+		pairs = append(pairs, l.Name+`="`+prometheusEscape(l.Value)+`"`)
+	}
+	return strings.Join(pairs, ",")
+}
+
+// seriesLabels returns the labels of each result, no two alike: samples of one row are told apart by their number.
+func seriesLabels(results []*Result) [][]MetricLabel {
 	labels := map[string]bool{}
 	for _, r := range results {
 		for name := range r.Labels {
@@ -117,10 +173,9 @@ func prometheusLabels(results []*Result) []string {
 	}
 	parameters := dimensionsOf(results)
 	parameters = parameters[:len(parameters)-len(labels)] // which come last, and may have a parameter's name
-	series := make([]string, len(results))
+	series := make([][]MetricLabel, len(results))
 	rows := map[string]string{} // by series, the row that has it
 	for i, r := range results {
-		var pairs []string
 		used := map[string]bool{"sample": true, "kind": true, "quantile": true, "name": true}
 		add := func(name, value string) {
 			for name = prometheusName(name); used[name]; {
@@ -128,7 +183,7 @@ func prometheusLabels(results []*Result) []string {
 			}
 			used[name] = true
 			if value != "" {
-				pairs = append(pairs, name+`="`+prometheusEscape(value)+`"`)
+				series[i] = append(series[i], MetricLabel{name, value})
 			}
 		}
 		add("target", r.Target)
@@ -140,21 +195,21 @@ func prometheusLabels(results []*Result) []string {
 		for _, name := range slices.Sorted(maps.Keys(labels)) {
 			add("label_"+name, r.Labels[name])
 		}
-		series[i] = strings.Join(pairs, ",")
-		if row, ok := rows[series[i]]; ok && row != r.Name { // a name that was imported may hold more than parameters
-			series[i] += `,name="` + prometheusEscape(r.Name) + `"`
+		key := PrometheusLabels(series[i])
+		if row, ok := rows[key]; ok && row != r.Name { // a name that was imported may hold more than parameters
+			series[i] = append(series[i], MetricLabel{"name", r.Name})
 		} else {
-			rows[series[i]] = r.Name
+			rows[key] = r.Name
 		}
 	}
 	total, seen := map[string]int{}, map[string]int{}
 	for _, s := range series {
-		total[s]++
+		total[PrometheusLabels(s)]++
 	}
 	for i, s := range series {
-		if total[s] > 1 {
-			seen[s]++
-			series[i] = s + `,sample="` + strconv.Itoa(seen[s]) + `"`
+		if key := PrometheusLabels(s); total[key] > 1 {
+			seen[key]++
+			series[i] = append(s, MetricLabel{"sample", strconv.Itoa(seen[key])})
 		}
 	}
 	return series

@@ -91,6 +91,7 @@ func routes() []route {
 		{methods: get, path: "/runs/{id}", doc: "A run of the history, or how far one is that is going on", query: []string{"format"}, serve: (*Service).run},
 		{methods: []string{http.MethodDelete}, path: "/runs/{id}", doc: "Stop a run and answer what it had measured", starts: true, query: []string{"format"}, serve: (*Service).stopRun},
 		{methods: get, path: "/compare", doc: "How two runs, or what two filters find, differ", query: []string{"a", "b", "format"}, serve: (*Service).compare},
+		{methods: get, path: "/metrics", doc: "The latest of each row and of each probe, for Prometheus: from the history, so that every instance answers alike", serve: (*Service).metrics},
 		{methods: get, path: "/health", doc: "The process is up", open: true, serve: (*Service).health},
 		{methods: get, path: "/healthz", doc: "Alias of /health", open: true, alias: true, serve: (*Service).health},
 		{methods: get, path: "/ready", doc: "Every configured target has been reached", open: true, serve: (*Service).readyz},

@@ -148,7 +148,7 @@ func body(rt route) object {
 // responses are the statuses that a route can answer with.
 func responses(rt route) object {
 	plain := "application/json"
-	if rt.path == "/" {
+	if rt.path == "/" || rt.path == "/metrics" {
 		plain = "text/plain"
 	}
 	answers := object{"200": object{"description": "the answer", "content": object{plain: object{}}}}
@@ -172,7 +172,7 @@ func responses(rt route) object {
 			"type": "object", "properties": object{"runs": object{"type": "array", "items": object{"type": "object"}}}}}}}
 		return answers
 	}
-	if rt.path == "/runs/{id}" {
+	if rt.path == "/runs/{id}" || rt.path == "/metrics" {
 		problem("503") // the history is down
 	}
 	if slices.Contains(rt.query, "format") {

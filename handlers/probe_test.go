@@ -295,7 +295,9 @@ func TestProbeOnce(t *testing.T) {
 // TestProbeTogether: of attempts at the same time one measures; the others are told to come again, and then get its answer.
 func TestProbeTogether(t *testing.T) {
 	redis := storetest.Redis(t)
-	s := newService(t, func(c *handlers.Config) { c.Targets, c.History = []*bench.Target{redisAt(t, redis.Addr)}, tempHistory(t) })
+	s := newService(t, func(c *handlers.Config) {
+		c.Targets, c.History = []*bench.Target{redisAt(t, redis.Addr)}, tempHistory(t)
+	})
 	var mu sync.Mutex
 	var wait sync.WaitGroup
 	codes, runs := map[int]int{}, map[string]bool{}
