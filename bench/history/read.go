@@ -403,8 +403,8 @@ func (h *History) Latest(ctx context.Context, f Filter) ([]Row, error) {
 	}
 	from, _ := f.span()
 	where, args := f.series([]any{from})
-	// The plus keeps SQLite, which has no statistics of its own accord, from going through the whole of each series.
-	rows, err := queryRows(ctx, db, "SELECT "+rowColumns+" FROM series AS s JOIN results AS r ON r.run_id = s.latest_run AND +r.series_id = s.id WHERE s.latest_at >= $1"+where, args...)
+	// CROSS JOIN has SQLite, which has no statistics of its own accord, begin with the few series and not with all results.
+	rows, err := queryRows(ctx, db, "SELECT "+rowColumns+" FROM series AS s CROSS JOIN results AS r WHERE r.run_id = s.latest_run AND r.series_id + 0 = s.id AND s.latest_at >= $1"+where, args...)
 	if err != nil {
 		return nil, fmt.Errorf("read the latest runs: %w", err)
 	}
