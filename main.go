@@ -32,8 +32,10 @@ import (
 
 	"nsop/bench"
 	"nsop/bench/history"
+	"nsop/bench/otlp"
 	"nsop/bench/store"
 	"nsop/bench/vantage"
+	"nsop/gcp"
 	"nsop/handlers"
 )
 
@@ -107,6 +109,7 @@ func serve(ctx context.Context, config handlers.Config, port string, stderr io.W
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
+	config.Log = stderr
 	service := handlers.New(config)
 	server := &http.Server{Handler: service, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
 	fmt.Fprintf(stderr, "nsop %s: listening on port %d; try  curl localhost:%[2]d/\n", config.Version, listener.Addr().(*net.TCPAddr).Port)
@@ -247,8 +250,39 @@ func configure(getenv func(string) string) (handlers.Config, string, error) {
 	if config.Targets, err = configureTargets(getenv); err != nil {
 		return config, "", err
 	}
+	if config.Push, err = configurePush(getenv, config.Version); err != nil {
+		return config, "", err
+	}
 	config.History, config.Dies, err = configureHistory(getenv, config.Vantage.Serverless() != "")
 	return config, port, err
+}
+
+// configurePush returns what sends a probe's figures to a receiver of OpenTelemetry's protocol, nil where none is named. The
+// variables are those of its specification.
+func configurePush(getenv func(string) string, version string) (func(context.Context, *bench.Report, bool) error, error) {
+	variable := "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"
+	endpoint := getenv(variable)
+	if base := getenv("OTEL_EXPORTER_OTLP_ENDPOINT"); endpoint == "" && base != "" {
+		variable, endpoint = "OTEL_EXPORTER_OTLP_ENDPOINT", strings.TrimSuffix(base, "/")+"/v1/metrics"
+	}
+	if endpoint == "" {
+		return nil, nil
+	}
+	if protocol := getenv("OTEL_EXPORTER_OTLP_PROTOCOL"); protocol != "" && protocol != "http/protobuf" {
+		return nil, &usageError{"OTEL_EXPORTER_OTLP_PROTOCOL: want http/protobuf, or nothing"}
+	}
+	e, err := otlp.New(otlp.Options{Endpoint: endpoint, Headers: getenv("OTEL_EXPORTER_OTLP_HEADERS"), Attributes: getenv("OTEL_RESOURCE_ATTRIBUTES"),
+		Service: getenv("OTEL_SERVICE_NAME"), Version: version, Token: gcp.NewTokens().Token})
+	switch {
+	case errors.Is(err, otlp.ErrHeaders):
+		variable = "OTEL_EXPORTER_OTLP_HEADERS"
+	case errors.Is(err, otlp.ErrAttributes):
+		variable = "OTEL_RESOURCE_ATTRIBUTES"
+	}
+	if err != nil {
+		return nil, &usageError{variable + ": " + err.Error()}
+	}
+	return e.Push, nil
 }
 
 // configureHistory makes the history; dies tells that it ends with this instance.

@@ -60,13 +60,7 @@ func encodePrometheus(w io.Writer, r *Report, _ EncodeOptions) error {
 	line := func(name, labels string, v float64) {
 		fmt.Fprintf(&b, "%s{%s} %s\n", name, labels, strconv.FormatFloat(v, 'g', -1, 64))
 	}
-	for _, m := range gauges(r.Results, labels) {
-		family(m.Name, "gauge", m.Help, func() {
-			for _, p := range m.Points {
-				line(m.Name, PrometheusLabels(p.Labels), p.Value)
-			}
-		})
-	}
+	WriteMetrics(&b, gauges(r.Results, labels))
 	family("nsop_operations_with_connect_per_second", "gauge", "Operations completed a second, the time to connect included.", func() {
 		for i, res := range r.Results {
 			if v, ok := figure(res.OpsWithDial); ok {
@@ -152,6 +146,23 @@ func gauges(results []*Result, labels [][]MetricLabel) (all []Metric) {
 		all = append(all, metric)
 	}
 	return all
+}
+
+// WriteMetrics writes metrics as gauges; one without points has no line.
+func WriteMetrics(b *bytes.Buffer, metrics []Metric) {
+	for _, m := range metrics {
+		if len(m.Points) == 0 {
+			continue
+		}
+		fmt.Fprintf(b, "# HELP %s %s\n# TYPE %[1]s gauge\n", m.Name, m.Help)
+		format := byte('g')
+		if strings.HasSuffix(m.Name, "_timestamp_seconds") {
+			format = 'f'
+		}
+		for _, p := range m.Points {
+			fmt.Fprintf(b, "%s{%s} %s\n", m.Name, PrometheusLabels(p.Labels), strconv.FormatFloat(p.Value, format, -1, 64))
+		}
+	}
 }
 
 // PrometheusLabels writes labels as they stand between braces.

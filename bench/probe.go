@@ -219,3 +219,41 @@ func probeNotes(r *Report) (notes []string) {
 	}
 	return notes
 }
+
+// ProbeMetrics are what a probe of one target has beside its rows, as Metrics are those of the rows; ok says whether it succeeded.
+func ProbeMetrics(r *Report, ok bool) []Metric {
+	if r.Target == nil {
+		return nil
+	}
+	var (
+		target  = MetricLabel{"target", r.Target.Name}
+		success = Metric{Name: "nsop_probe_success", Help: "1 where the newest probe measured the target and all its assertions held, else 0."}
+		took    = Metric{Name: "nsop_probe_duration_seconds", Help: "How long the newest probe took."}
+		phases  = Metric{Name: "nsop_probe_phase_seconds", Help: "A step of a fresh dial, or a command after it."}
+		classes = Metric{Name: "nsop_probe_class_seconds", Help: "Median of the operations of one class."}
+	)
+	value := 0.0
+	if ok {
+		value = 1
+	}
+	success.Points = []MetricPoint{{[]MetricLabel{target}, value}}
+	took.Points = []MetricPoint{{[]MetricLabel{target}, float64(r.ElapsedNS) / 1e9}}
+	if r.Phases != nil {
+		for _, p := range r.Phases.All() {
+			if p.NS != nil {
+				phases.Points = append(phases.Points, MetricPoint{[]MetricLabel{target, {"phase", p.Name}}, float64(*p.NS) / 1e9})
+			}
+		}
+	}
+	if c := r.Classes; c != nil {
+		for _, class := range []struct {
+			name string
+			stat *Stat
+		}{{"process_cold", c.ProcessCold}, {"connection_cold", c.ConnectionCold}, {"idle_resumed", c.IdleResumed}, {"warm", c.Warm}} {
+			if class.stat != nil {
+				classes.Points = append(classes.Points, MetricPoint{[]MetricLabel{target, {"class", class.name}}, float64(class.stat.P50NS) / 1e9})
+			}
+		}
+	}
+	return []Metric{success, took, phases, classes}
+}

@@ -40,8 +40,8 @@ type Config struct {
 	Dies     bool                 // what History keeps ends with this instance
 	Compare  CompareSources       // where Run is nil, History and what is published
 	Log      io.Writer            // a line for each run, for Cloud Logging; nil: none
-	// Push sends a probe's figures to where metrics are collected; nil: nowhere.
-	Push func(context.Context, *bench.Report) error
+	// Push sends a probe's figures to where metrics are collected, ok saying whether it succeeded; nil: nowhere.
+	Push func(ctx context.Context, report *bench.Report, ok bool) error
 }
 
 // A Service is the handler and what it has going on.

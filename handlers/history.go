@@ -45,10 +45,10 @@ type origin struct {
 	key     string // of idempotency, or ""
 	plan    string // a digest of what was asked for under key
 
-	r        *http.Request                        // nil: of no request
-	deadline time.Time                            // by which the run is to be in the history; zero: none
-	claim    func(context.Context) error          // whether the run may begin, asked before and once no other can; may be nil
-	after    func(context.Context, *bench.Report) // adds to the report once all is measured; may be nil
+	r        *http.Request                               // nil: of no request
+	deadline time.Time                                   // by which the run is to be in the history; zero: none
+	claim    func(context.Context) error                 // whether the run may begin, asked before and once no other can; may be nil
+	after    func(context.Context, *bench.Report, error) // adds to the report once all is measured, which ended with the error; may be nil
 }
 
 // originOf is the origin of what r asks for with values, which hold its body too.

@@ -5,10 +5,9 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
+	"maps"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -46,7 +45,7 @@ func (s *Service) metrics(w http.ResponseWriter, r *http.Request) error {
 		if err := format.Encode(&b, &bench.Report{Results: rows}, bench.EncodeOptions{}); err != nil {
 			return fmt.Errorf("encode metrics: %w", err)
 		}
-		writeProbeMetrics(&b, starts, probes, time.Now())
+		bench.WriteMetrics(&b, probeMetrics(starts, probes, time.Now()))
 	}
 	w.Header().Set("Content-Type", format.ContentType)
 	_, _ = w.Write(b.Bytes()) // the client has left: nobody is there to be told
@@ -138,64 +137,32 @@ func (s *Service) latestProbes(ctx context.Context) (probes []latestProbe, err e
 	return probes, nil
 }
 
-// A family is one metric's name, help and lines.
-type family struct {
-	name, help string
-	lines      []string
-}
-
-func (f *family) add(value float64, labels ...bench.MetricLabel) {
-	f.lines = append(f.lines, f.name+"{"+bench.PrometheusLabels(labels)+"} "+strconv.FormatFloat(value, 'f', -1, 64)+"\n")
-}
-
-func writeProbeMetrics(w io.Writer, starts map[string]time.Time, probes []latestProbe, now time.Time) {
+// probeMetrics are those of the newest probes, and of when runs began.
+func probeMetrics(starts map[string]time.Time, probes []latestProbe, now time.Time) []bench.Metric {
 	var (
-		runStart = &family{name: "nsop_run_start_timestamp_seconds", help: "When the newest run of the target started."}
-		success  = &family{name: "nsop_probe_success", help: "1 where the newest probe measured the target and all its assertions held, else 0."}
-		start    = &family{name: "nsop_probe_start_timestamp_seconds", help: "When the newest probe started."}
-		age      = &family{name: "nsop_probe_age_seconds", help: "How long ago the newest probe started."}
-		took     = &family{name: "nsop_probe_duration_seconds", help: "How long the newest probe took."}
-		phases   = &family{name: "nsop_probe_phase_seconds", help: "A step of a fresh dial, or a command after it."}
-		classes  = &family{name: "nsop_probe_class_seconds", help: "Median of the operations of one class."}
-		ratio    = &family{name: "nsop_latency_change_ratio", help: "The level of the median latency after its latest change, within a week, to that before."}
-		changed  = &family{name: "nsop_latency_change_timestamp_seconds", help: "When the level of the median latency changed."}
+		runStart = bench.Metric{Name: "nsop_run_start_timestamp_seconds", Help: "When the newest run of the target started."}
+		start    = bench.Metric{Name: "nsop_probe_start_timestamp_seconds", Help: "When the newest probe started."}
+		age      = bench.Metric{Name: "nsop_probe_age_seconds", Help: "How long ago the newest probe started."}
+		ratio    = bench.Metric{Name: "nsop_latency_change_ratio", Help: "Level of the median latency after its latest change, within a week, over the one before."}
+		changed  = bench.Metric{Name: "nsop_latency_change_timestamp_seconds", Help: "When the level of the median latency changed."}
+		of       []bench.Metric // what each probe has
 	)
 	seconds := func(t time.Time) float64 { return float64(t.UnixMilli()) / 1e3 }
-	label := func(name, value string) bench.MetricLabel { return bench.MetricLabel{Name: name, Value: value} }
-	var names []string
-	for name := range starts {
-		names = append(names, name)
+	add := func(m *bench.Metric, value float64, labels ...bench.MetricLabel) {
+		m.Points = append(m.Points, bench.MetricPoint{Labels: labels, Value: value})
 	}
-	slices.Sort(names)
-	for _, name := range names {
-		runStart.add(seconds(starts[name]), label("target", name))
+	for _, name := range slices.Sorted(maps.Keys(starts)) {
+		add(&runStart, seconds(starts[name]), bench.MetricLabel{Name: "target", Value: name})
 	}
 	for _, p := range probes {
-		target := label("target", p.target)
-		ok := 0.0
-		if p.run.Outcome == history.OK {
-			ok = 1
-		}
-		success.add(ok, target)
-		start.add(seconds(p.run.StartedAt), target)
-		age.add(now.Sub(p.run.StartedAt).Round(time.Millisecond).Seconds(), target)
-		took.add(p.run.Elapsed.Seconds(), target)
-		if p.report.Phases != nil {
-			for _, phase := range p.report.Phases.All() {
-				if phase.NS != nil {
-					phases.add(float64(*phase.NS)/1e9, target, label("phase", phase.Name))
-				}
+		target := bench.MetricLabel{Name: "target", Value: p.target}
+		add(&start, seconds(p.run.StartedAt), target)
+		add(&age, now.Sub(p.run.StartedAt).Round(time.Millisecond).Seconds(), target)
+		for i, m := range bench.ProbeMetrics(p.report, p.run.Outcome == history.OK) {
+			if len(of) <= i {
+				of = append(of, bench.Metric{Name: m.Name, Help: m.Help})
 			}
-		}
-		if c := p.report.Classes; c != nil {
-			for _, class := range []struct {
-				name string
-				stat *bench.Stat
-			}{{"process_cold", c.ProcessCold}, {"connection_cold", c.ConnectionCold}, {"idle_resumed", c.IdleResumed}, {"warm", c.Warm}} {
-				if class.stat != nil {
-					classes.add(float64(class.stat.P50NS)/1e9, target, label("class", class.name))
-				}
-			}
+			of[i].Points = append(of[i].Points, m.Points...)
 		}
 		told := map[string]bool{}
 		for _, c := range p.report.Changes { // the latest first
@@ -204,14 +171,11 @@ func writeProbeMetrics(w io.Writer, starts map[string]time.Time, probes []latest
 				continue
 			}
 			told[c.Row] = true
-			row := []bench.MetricLabel{target, label("workload", p.report.Results[i].Workload), label("client", p.report.Results[i].Client)}
-			ratio.add(c.Ratio, row...)
-			changed.add(seconds(c.At), row...)
+			workload := bench.MetricLabel{Name: "workload", Value: p.report.Results[i].Workload}
+			client := bench.MetricLabel{Name: "client", Value: p.report.Results[i].Client}
+			add(&ratio, c.Ratio, target, workload, client)
+			add(&changed, seconds(c.At), target, workload, client)
 		}
 	}
-	for _, f := range []*family{runStart, success, start, age, took, phases, classes, ratio, changed} {
-		if len(f.lines) > 0 {
-			fmt.Fprintf(w, "# HELP %s %s\n# TYPE %s gauge\n%s", f.name, f.help, f.name, strings.Join(f.lines, ""))
-		}
-	}
+	return slices.Concat([]bench.Metric{runStart, start, age}, of, []bench.Metric{ratio, changed})
 }

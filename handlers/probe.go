@@ -71,11 +71,11 @@ func (s *Service) probe(w http.ResponseWriter, r *http.Request) error {
 	}
 	return s.measure(w, r, "probe", plan, func(o *origin) {
 		o.deadline = arrived.Add(probeSaved)
-		o.after = func(ctx context.Context, report *bench.Report) {
+		o.after = func(ctx context.Context, report *bench.Report, err error) {
 			ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), o.deadline)
 			defer cancel()
 			s.addChanges(ctx, report)
-			s.push(ctx, report)
+			s.push(ctx, report, err == nil)
 		}
 		if key != "" && s.History != nil {
 			digest := sha256.Sum256([]byte(o.request))
@@ -86,13 +86,13 @@ func (s *Service) probe(w http.ResponseWriter, r *http.Request) error {
 }
 
 // push sends the figures of a report to where metrics are collected, which costs a warning at most.
-func (s *Service) push(ctx context.Context, report *bench.Report) {
+func (s *Service) push(ctx context.Context, report *bench.Report, ok bool) {
 	if s.Push == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, pushTime)
 	defer cancel()
-	if err := s.Push(ctx, report); err != nil {
+	if err := s.Push(ctx, report, ok); err != nil {
 		report.Warnings = append(report.Warnings, err.Error())
 	}
 }

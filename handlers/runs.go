@@ -177,7 +177,7 @@ func (s *Service) perform(ctx context.Context, plan *bench.Plan, o origin, obser
 		err = assertionError{}
 	}
 	if o.after != nil {
-		o.after(ctx, report)
+		o.after(ctx, report, err)
 	}
 	if report.Unsaved = !plan.Spec.Save; plan.Spec.Save {
 		s.keep(ctx, report, plan.Spec.Labels, o, err)
