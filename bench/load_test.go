@@ -56,6 +56,26 @@ func TestCountIsExact(t *testing.T) {
 	}
 }
 
+// Of a time and a number of operations, whichever ends first bounds a row.
+func TestBothBounds(t *testing.T) {
+	for _, c := range []struct {
+		extent Extent
+		want   int64
+	}{
+		{Extent{Time: time.Second, Count: 10}, 10}, {Extent{Time: 10 * time.Millisecond, Count: 1000}, 10}, {Extent{Count: 20}, 20}, {Extent{Time: 20 * time.Millisecond}, 20}, {Extent{}, 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			l := newLoad(1, 1, func(_ context.Context, _ uint64, errs []error) {
+				time.Sleep(time.Millisecond)
+				clear(errs)
+			})
+			if m := l.with(c.extent).run(t.Context()); m.iterations != c.want || m.elapsed != time.Duration(c.want)*time.Millisecond {
+				t.Errorf("%s: %d iterations in %s", c.extent, m.iterations, m.elapsed)
+			}
+		})
+	}
+}
+
 // In fake time every figure is exact.
 func TestFiguresAreExact(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

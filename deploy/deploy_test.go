@@ -134,6 +134,8 @@ var metrics = []string{
 	"nsop_run_start_timestamp_seconds", "nsop_latency_seconds", "nsop_operations_per_second", "nsop_operations", "nsop_elapsed_seconds",
 	"nsop_failed_operations", "nsop_failed_operations_by_kind", "nsop_mismatched_reads", "nsop_throttled_seconds",
 	"nsop_client_cpu_ratio", "nsop_server_time_per_call_seconds",
+	"nsop_probe_success", "nsop_probe_start_timestamp_seconds", "nsop_probe_age_seconds", "nsop_probe_duration_seconds", "nsop_probe_phase_seconds",
+	"nsop_probe_class_seconds", "nsop_latency_change_ratio", "nsop_latency_change_timestamp_seconds",
 }
 
 func checkExpr(t *testing.T, where, expr string) {

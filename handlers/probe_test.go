@@ -2,7 +2,9 @@ package handlers_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"path/filepath"
@@ -330,6 +332,30 @@ func TestProbeWithoutHistory(t *testing.T) {
 	w := get(s, "/probe/map", "Idempotency-Key", "k")
 	if r := probeAnswer(t, w.Body.Bytes()); w.Code != 200 || !strings.Contains(strings.Join(r.Warnings, "\n"), "the history") {
 		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
+
+// TestProbePush: what can't be pushed costs a warning, and each probe is pushed, failed ones too.
+func TestProbePush(t *testing.T) {
+	pushed := map[string]bool{}
+	s := newService(t, func(c *handlers.Config) {
+		c.Targets = []*bench.Target{store.Map(), unreachable(t)}
+		c.Push = func(ctx context.Context, r *bench.Report, ok bool) error {
+			if _, bounded := ctx.Deadline(); !bounded || r.Vantage == nil {
+				t.Error("not bounded, or no vantage")
+			}
+			pushed[r.Target.Name] = ok
+			return errors.New("push metrics: no")
+		}
+	})
+	for target, status := range map[string]int{"/probe/map": 200, "/probe/redis": 502, "/bench/map?" + fast: 200} {
+		w := get(s, target)
+		if a := decode(t, w.Body.Bytes()); w.Code != status || slices.Contains(a.Warnings, "push metrics: no") != strings.HasPrefix(target, "/probe") {
+			t.Errorf("%s: %d %s", target, w.Code, w.Body)
+		}
+	}
+	if len(pushed) != 2 || !pushed["map"] || pushed["redis"] {
+		t.Errorf("%v", pushed)
 	}
 }
 
